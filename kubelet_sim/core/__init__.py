@@ -1,0 +1,1 @@
+"""What simulated machines do: pod phases, device admission, hardware shapes. Pure; `now` and seeds come in."""

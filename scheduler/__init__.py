@@ -1,0 +1,1 @@
+"""The scheduler: leader-elected, it watches, decides in a pure core, and binds."""
