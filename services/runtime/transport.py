@@ -1,8 +1,8 @@
 """The seam to the network.
 
-Shells and servers speak through these Protocols alone. `__main__` fills them with gRPC (`services.runtime.grpc_transport`);
-a simulation fills them with an in-memory network on virtual time. A service is an object whose async methods carry the
-names of the RPCs of a protobuf service descriptor; both transports dispatch by that descriptor.
+Shells and servers speak through these Protocols alone. `__main__` fills them with gRPC
+(`services.runtime.grpc_transport`); a simulation fills them with an in-memory network on virtual time. A service is an
+object whose async methods carry the names of the RPCs of a protobuf service descriptor; both transports dispatch by it.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence

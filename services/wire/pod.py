@@ -1,0 +1,248 @@
+"""A pod's bytes to its projections, and the edits that Bind makes.
+
+Turning a whole pod into dataclasses costs more than everything else that is done with it. So the envelope is parsed,
+and the spec's projection is memoised by the spec's bytes (and the annotations that belong to the device request): the
+10,000 identical pods of a Deployment are projected once.
+"""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from google.protobuf.message import DecodeError as ProtobufDecodeError
+
+from protos.orrery.v1 import pod_pb2
+from protos.orrery.v1.envelope_pb2 import Envelope
+from protos.orrery.v1.meta_pb2 import ResourceRequirements
+from protos.orrery.v1.placement_pb2 import PodPlacement
+from services.model.devices import DeviceShare
+from services.model.names import (
+    ANNOTATION_GPU_COUNT,
+    ANNOTATION_GPU_MODELS,
+    ANNOTATION_RUN_SECONDS,
+    ANNOTATION_TRACEPARENT,
+    SCHEDULER_NAME_DEFAULT,
+)
+from services.model.pod import (
+    HostPort,
+    NodeAffinity,
+    NodeSelectorTerm,
+    Placement,
+    PodSpecView,
+    PodView,
+    Requirement,
+    Toleration,
+)
+from services.model.pod_requests import ContainerRequests, device_request, nonzero_requests, pod_requests
+from services.model.quantity import resource_amount
+from services.wire.metadata import DecodeError, read_envelope
+
+SPEC_MEMO_MAX = 4096
+_EMPTY: Mapping[str, str] = MappingProxyType({})
+
+
+class PodDecoder:
+    """Projects pods. Holds at most SPEC_MEMO_MAX spec projections, least recently used out."""
+
+    def __init__(self) -> None:
+        self._memo: OrderedDict[tuple[bytes, str, str], PodSpecView] = OrderedDict()
+
+    def view(self, value: bytes, resource_version: str) -> PodView:
+        """The projection of one stored version.
+
+        Raises:
+            DecodeError: the bytes are no pod, or carry a quantity or device wish that validation would have refused.
+        """
+        envelope = read_envelope(value)
+        metadata = envelope.metadata
+        annotations = metadata.annotations
+        status = _status(envelope.status)
+        run_seconds = annotations.get(ANNOTATION_RUN_SECONDS, "") if annotations else ""
+        return PodView(
+            namespace=metadata.namespace,
+            name=metadata.name,
+            uid=metadata.uid,
+            resource_version=resource_version,
+            created_at_ns=metadata.creation_timestamp.seconds * 1_000_000_000 + metadata.creation_timestamp.nanos,
+            labels=dict(metadata.labels) if metadata.labels else _EMPTY,
+            spec=self.spec_view(envelope),
+            phase=status.phase,
+            deleting=metadata.HasField("deletion_timestamp"),
+            nominated_node_name=status.nominated_node_name,
+            placed=placement_view(envelope.placed) if envelope.HasField("placed") else None,
+            traceparent=annotations.get(ANNOTATION_TRACEPARENT, "") if annotations else "",
+            run_seconds=parse_seconds(run_seconds),
+        )
+
+    def spec_view(self, envelope: Envelope) -> PodSpecView:
+        """The projection of the envelope's spec, from the memo where it is known. Raises DecodeError."""
+        annotations = envelope.metadata.annotations
+        key = (envelope.spec, annotations.get(ANNOTATION_GPU_COUNT, ""), annotations.get(ANNOTATION_GPU_MODELS, ""))
+        view = self._memo.get(key)
+        if view is None:
+            try:
+                spec = pod_pb2.PodSpec.FromString(envelope.spec)
+                view = project_spec(spec, dict(annotations))
+            except (ProtobufDecodeError, ValueError) as error:
+                name = f"{envelope.metadata.namespace}/{envelope.metadata.name}"
+                raise DecodeError(f"pod {name}: {error}") from error
+            self._memo[key] = view
+            if len(self._memo) > SPEC_MEMO_MAX:
+                self._memo.popitem(last=False)
+        else:
+            self._memo.move_to_end(key)
+        return view
+
+
+def _status(value: bytes) -> pod_pb2.PodStatus:
+    try:
+        return pod_pb2.PodStatus.FromString(value)
+    except ProtobufDecodeError as error:
+        raise DecodeError(f"pod status: {error}") from error
+
+
+def parse_seconds(text: str) -> float | None:
+    """Seconds of an annotation; None when absent or no positive finite number."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if 0 <= seconds < float("inf") else None
+
+
+def project_spec(spec: pod_pb2.PodSpec, annotations: Mapping[str, str]) -> PodSpecView:
+    """Projects a pod's spec. Raises ValueError for a quantity or device wish that makes no sense."""
+    containers = [_requests(container.resources) for container in spec.containers]
+    init_containers = [
+        ContainerRequests(_requests(container.resources).requests, container.restart_policy == "Always")
+        for container in spec.init_containers
+    ]
+    overhead = {name: resource_amount(name, text) for name, text in sorted(spec.overhead.items())}
+    pod_level = dict(_requests(spec.resources).requests)
+    requests = pod_requests(containers, init_containers, overhead, pod_level)
+    nonzero_cpu, nonzero_memory = nonzero_requests(containers, init_containers, overhead, pod_level)
+    return PodSpecView(
+        requests=MappingProxyType(requests),
+        nonzero_milli_cpu=nonzero_cpu,
+        nonzero_memory=nonzero_memory,
+        devices=device_request(requests, annotations),
+        node_name=spec.node_name,
+        scheduler_name=spec.scheduler_name or SCHEDULER_NAME_DEFAULT,
+        priority=spec.priority,
+        preemption_policy=spec.preemption_policy or "PreemptLowerPriority",
+        restart_policy=spec.restart_policy or "Always",
+        node_selector=MappingProxyType(dict(sorted(spec.node_selector.items()))),
+        node_affinity=_node_affinity(spec),
+        tolerations=tuple(_toleration(toleration) for toleration in spec.tolerations),
+        host_ports=_host_ports(spec),
+        scheduling_gates=tuple(gate.name for gate in spec.scheduling_gates),
+        images=tuple(container.image for container in (*spec.init_containers, *spec.containers)),
+        termination_grace_period_seconds=(
+            spec.termination_grace_period_seconds if spec.HasField("termination_grace_period_seconds") else 30
+        ),
+        containers=tuple(container.name for container in spec.containers),
+    )
+
+
+def _requests(resources: ResourceRequirements) -> ContainerRequests:
+    """Requests in ledger units; a limit stands in where its request is absent."""
+    limits = {name: resource_amount(name, text) for name, text in sorted(resources.limits.items())}
+    requests = {name: resource_amount(name, text) for name, text in sorted(resources.requests.items())}
+    return ContainerRequests({**limits, **requests})
+
+
+def _node_affinity(spec: pod_pb2.PodSpec) -> NodeAffinity | None:
+    if not (spec.HasField("affinity") and spec.affinity.HasField("node_affinity")):
+        return None
+    affinity = spec.affinity.node_affinity
+    required = None
+    if affinity.HasField("required_during_scheduling_ignored_during_execution"):
+        terms = affinity.required_during_scheduling_ignored_during_execution.node_selector_terms
+        required = tuple(_term(term) for term in terms)
+    preferred = tuple(
+        (preference.weight, _term(preference.preference))
+        for preference in affinity.preferred_during_scheduling_ignored_during_execution
+    )
+    return NodeAffinity(required, preferred)
+
+
+def _term(term: pod_pb2.NodeSelectorTerm) -> NodeSelectorTerm:
+    return NodeSelectorTerm(
+        tuple(Requirement(item.key, item.operator, tuple(item.values)) for item in term.match_expressions),
+        tuple(Requirement(item.key, item.operator, tuple(item.values)) for item in term.match_fields),
+    )
+
+
+def _toleration(toleration: pod_pb2.Toleration) -> Toleration:
+    seconds = toleration.toleration_seconds if toleration.HasField("toleration_seconds") else None
+    return Toleration(toleration.key, toleration.operator, toleration.value, toleration.effect, seconds)
+
+
+def _host_ports(spec: pod_pb2.PodSpec) -> tuple[HostPort, ...]:
+    """Host ports of containers and sidecars, as the scheduler counts them; plain init containers hold none."""
+    sidecars = [container for container in spec.init_containers if container.restart_policy == "Always"]
+    ports = {
+        HostPort(port.protocol or "TCP", port.host_ip or "0.0.0.0", port.host_port): None  # noqa: S104 - Kubernetes' wildcard
+        for container in (*sidecars, *spec.containers)
+        for port in container.ports
+        if port.host_port > 0
+    }
+    return tuple(ports)
+
+
+def placement_view(placed: PodPlacement) -> Placement:
+    """The pod's `placed` record as plain data."""
+    return Placement(
+        node_name=placed.node_name,
+        node_uid=placed.node_uid,
+        resources=dict(sorted(placed.resources.items())),
+        devices=tuple(DeviceShare(share.index, share.milli) for share in placed.devices),
+        fencing_token=placed.fencing_token,
+    )
+
+
+def placement_message(placement: Placement) -> PodPlacement:
+    """The other way round."""
+    message = PodPlacement(
+        node_name=placement.node_name, node_uid=placement.node_uid, fencing_token=placement.fencing_token
+    )
+    for name, amount in sorted(placement.resources.items()):
+        message.resources[name] = amount
+    for share in placement.devices:
+        message.devices.add(index=share.index, milli=share.milli)
+    return message
+
+
+def bind_pod(value: bytes, placement: Placement, now_ns: int) -> bytes:
+    """The pod's bytes after it is bound: spec.nodeName, `placed`, condition PodScheduled=True; all else as it was.
+
+    Raises:
+        DecodeError: the bytes are no pod.
+    """
+    try:
+        pod = pod_pb2.Pod.FromString(value)
+    except ProtobufDecodeError as error:
+        raise DecodeError(f"{len(value)} bytes are not a pod: {error}") from error
+    pod.spec.node_name = placement.node_name
+    pod.placed.CopyFrom(placement_message(placement))
+    set_pod_condition(pod, "PodScheduled", "True", now_ns)
+    return pod.SerializeToString(deterministic=True)
+
+
+def set_pod_condition(
+    pod: pod_pb2.Pod, kind: str, status: str, now_ns: int, *, reason: str = "", message: str = ""
+) -> None:
+    """Sets a condition; lastTransitionTime moves only when the status does."""
+    for condition in pod.status.conditions:
+        if condition.type == kind:
+            break
+    else:
+        condition = pod.status.conditions.add(type=kind)
+    if condition.status != status:
+        condition.status = status
+        condition.last_transition_time.seconds = now_ns // 1_000_000_000
+    for field, text in (("reason", reason), ("message", message)):
+        if text:
+            setattr(condition, field, text)
+        else:
+            condition.ClearField(field)  # type: ignore[arg-type]
