@@ -112,13 +112,21 @@ def test_the_environment_is_read_only_where_a_process_begins() -> None:
 
 def test_layers_hold() -> None:
     """import-linter's contracts of pyproject.toml: imports point down, cores are pure."""
-    done = subprocess.run([str(Path(sys.executable).parent / "lint-imports"), "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "lint-imports"), "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout
 
 
 def test_no_file_names_a_machine_or_a_registry() -> None:
     """Paths of one machine and hosts of package registries have no place in the project."""
-    pattern = re.compile(r"/root/|/home/[a-z]+/|files\.pythonhosted\.org|pypi\.org/simple|proxy\.golang\.org|deb\.debian\.org")
+    pattern = re.compile(
+        r"/root/|/home/[a-z]+/|files\.pythonhosted\.org|pypi\.org/simple|proxy\.golang\.org|deb\.debian\.org"
+    )
     here = Path(__file__)
     named = []
     for path in tracked():
