@@ -1,4 +1,4 @@
-"""The one place that knows where the shared cases and data are: ORRERY_SHARED, else ../shared beside the checkout."""
+"""Where the recorded data lies that some tests compare with: `ORRERY_SHARED`, else the folder `shared` beside the repository."""
 
 import os
 from pathlib import Path
@@ -8,10 +8,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-def shared_path(*parts: str) -> Path:
-    """The path below the shared folder; skips the calling test where it is absent."""
-    base = Path(os.environ.get("ORRERY_SHARED", ROOT.parent / "shared"))
-    path = base.joinpath(*parts)
+def shared_folder() -> Path:
+    named = os.environ.get("ORRERY_SHARED")
+    return Path(named) if named else ROOT.parent / "shared"
+
+
+def shared_data(relative: str) -> Path:
+    """The file or folder `relative` of the shared data; skips the test when it is not there."""
+    path = shared_folder() / "data" / relative
     if not path.exists():
-        pytest.skip(f"shared data {'/'.join(parts)} is absent; set ORRERY_SHARED to the folder that has it")
+        pytest.skip(f"shared data {relative} is absent: set ORRERY_SHARED to the folder that holds data/{relative}")
     return path

@@ -1,213 +1,296 @@
-"""The `Store` on a real etcd: a thin client over grpc.aio.
+"""`EtcdStore`: a thin client of etcd's v3 API over grpc.aio.
 
-A group of several members becomes a transaction of nested transactions; a single member a plain one. A watch is one
-stream; when it breaks it is begun again after the last revision that was delivered whole, on the next endpoint.
+Calls. One channel an endpoint; a call goes to the endpoint that answered last. When a call certainly did nothing, or was
+a read, the next endpoint is tried within the same deadline; a write whose outcome is unknown is never sent twice from
+here. All calls ask for a leader, so that a member without a quorum turns them away at once.
+
+Watch. Each stream watches the whole keyspace and events outside the prefix are dropped on arrival: every revision then
+arrives, and the watch's position is exact on every version of etcd (progress requests are not, before 3.4.31 and
+3.5.13). After a lost stream it asks again from the revision after the last one delivered; it opens one revision earlier
+than it needs and drops that one, because a watch that begins at the very revision of a compaction is accepted by etcd
+but may lack deletes (3.4.23). Fragments are put together until a revision is whole.
 """
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
 import grpc.aio
 
-from apiserver.store.etcd_calls import EtcdCalls, store_error
 from apiserver.store.protocol import (
-    Compare,
-    Delete,
     Member,
-    MemberResult,
     Page,
-    Put,
     Record,
-    Relation,
     StoreCompacted,
     StoreError,
     StoreEvent,
+    StoreTooLarge,
     StoreUnavailable,
-    Target,
     TxnResult,
     WatchBatch,
-    Write,
+)
+from apiserver.store.requests import (
+    COMPACTED,
+    prefix_end,
+    record,
+    store_error,
+    store_event,
+    txn_request,
+    txn_result,
 )
 from protos.orrery.etcd.v1 import etcd_pb2 as pb
+from services.model.clock import Clock
 
-TIMEOUT_SECONDS = 5.0
-RECONNECT_SECONDS = 0.1
-_RELATIONS = {
-    Relation.EQUAL: pb.Compare.EQUAL,
-    Relation.NOT_EQUAL: pb.Compare.NOT_EQUAL,
-    Relation.GREATER: pb.Compare.GREATER,
-    Relation.LESS: pb.Compare.LESS,
-}
+RECEIVE_BYTES_MAX = 64 * 1024 * 1024
+LIST_PAGE = 1000
+KEYSPACE_BEGIN = b"\0"
+KEYSPACE_END = b"\0"
+REQUIRE_LEADER = (("hasleader", "true"),)
+CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", RECEIVE_BYTES_MAX),
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+)
 
 
-def prefix_end(prefix: bytes) -> bytes:
-    """The first key after all that begin with `prefix`, as etcd's range_end."""
-    trimmed = prefix.rstrip(b"\xff")
-    return trimmed[:-1] + bytes([trimmed[-1] + 1]) if trimmed else b"\0"
+@dataclass(frozen=True, slots=True)
+class EtcdStoreSettings:
+    """`timeout_seconds` bounds each call, all its attempts included. Backoff is for watches that lost their stream."""
+
+    timeout_seconds: float = 5.0
+    backoff_seconds_min: float = 0.05
+    backoff_seconds_max: float = 2.0
+
+
+class _Endpoint:
+    """The calls of one channel."""
+
+    def __init__(self, target: str) -> None:
+        self.channel = grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+        self.range = self._unary("KV/Range", pb.RangeResponse)
+        self.txn = self._unary("KV/Txn", pb.TxnResponse)
+        self.compact = self._unary("KV/Compact", pb.CompactionResponse)
+        self.watch: Any = self.channel.stream_stream(
+            "/etcdserverpb.Watch/Watch",
+            request_serializer=pb.WatchRequest.SerializeToString,
+            response_deserializer=pb.WatchResponse.FromString,
+        )
+
+    def _unary(self, method: str, response_type: Any) -> Any:
+        return self.channel.unary_unary(
+            f"/etcdserverpb.{method}",
+            request_serializer=lambda request: request.SerializeToString(),
+            response_deserializer=response_type.FromString,
+        )
 
 
 class EtcdStore:
-    """`endpoints` are host:port. Every call ends within `timeout_seconds` for each endpoint."""
+    """`apiserver.store.protocol.Store` on a real etcd of 3.4 or newer."""
 
-    def __init__(self, endpoints: Sequence[str], *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        self._calls = EtcdCalls(endpoints, timeout_seconds=timeout_seconds)
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        *,
+        clock: Clock,
+        rng: random.Random,
+        settings: EtcdStoreSettings | None = None,
+    ) -> None:
+        """`endpoints` are host:port. Does not connect; needs a running event loop."""
+        assert endpoints, "an etcd endpoint is needed"
+        self._clock = clock
+        self._rng = rng
+        self._settings = settings or EtcdStoreSettings()
+        self._endpoints = [_Endpoint(target) for target in endpoints]
+        self._current = 0
+        self._closed = False
 
     async def get(self, key: bytes, *, revision: int = 0) -> Record | None:
-        """See `Store.get`."""
-        request = pb.RangeRequest(key=key, revision=revision)
-        answer = await self._calls.call("KV/Range", request, pb.RangeResponse, writes=False)
-        return _record(answer.kvs[0]) if answer.kvs else None
+        response = await self._range(pb.RangeRequest(key=key, revision=revision))
+        return record(response.kvs[0]) if response.kvs else None
 
     async def list(
         self, prefix: bytes, *, after: bytes = b"", limit: int = 0, revision: int = 0, keys_only: bool = False
     ) -> Page:
-        """See `Store.list`."""
-        request = pb.RangeRequest(
-            key=max(prefix, after + b"\0") if after else prefix,
-            range_end=prefix_end(prefix),
-            limit=limit,
-            revision=revision,
-            keys_only=keys_only,
-        )
-        answer = await self._calls.call("KV/Range", request, pb.RangeResponse, writes=False)
-        return Page(tuple(_record(kv) for kv in answer.kvs), revision or answer.header.revision, answer.more)
+        records: list[Record] = []
+        page_size = LIST_PAGE
+        while True:
+            wanted = min(page_size, limit - len(records)) if limit else page_size
+            begin = max(prefix, after + b"\0" if after else b"") or KEYSPACE_BEGIN
+            request = pb.RangeRequest(
+                key=begin, range_end=prefix_end(prefix), limit=wanted, revision=revision, keys_only=keys_only
+            )
+            try:
+                response = await self._range(request)
+            except StoreTooLarge:
+                if page_size == 1:
+                    raise
+                page_size = max(1, page_size // 8)
+                continue
+            records.extend(record(kv) for kv in response.kvs)
+            revision = revision or response.header.revision
+            if not response.more or (limit and len(records) >= limit):
+                return Page(tuple(records), revision, response.more)
+            after = records[-1].key
 
     async def revision(self) -> int:
-        """See `Store.revision`."""
-        request = pb.RangeRequest(key=b"\0", count_only=True)
-        answer = await self._calls.call("KV/Range", request, pb.RangeResponse, writes=False)
-        return answer.header.revision
-
-    async def version(self) -> str:
-        """etcd's own version, "3.5.16"."""
-        answer = await self._calls.call("Maintenance/Status", pb.StatusRequest(), pb.StatusResponse, writes=False)
-        return answer.version
+        response = await self._range(pb.RangeRequest(key=KEYSPACE_BEGIN, count_only=True))
+        revision: int = response.header.revision
+        return revision
 
     async def txn(self, members: tuple[Member, ...]) -> TxnResult:
-        """See `Store.txn`."""
-        if len(members) == 1:
-            answer = await self._calls.call("KV/Txn", _txn(members[0]), pb.TxnResponse, writes=bool(members[0].writes))
-            return TxnResult(answer.header.revision, (_result(answer),))
-        request = pb.TxnRequest(success=[pb.RequestOp(request_txn=_txn(member)) for member in members])
-        writes = any(member.writes for member in members)
-        answer = await self._calls.call("KV/Txn", request, pb.TxnResponse, writes=writes)
-        return TxnResult(answer.header.revision, tuple(_result(item.response_txn) for item in answer.responses))
+        response = await self._call("txn", txn_request(members), write=True)
+        return txn_result(members, response)
 
     async def compact(self, revision: int) -> None:
-        """See `Store.compact`. Compacting what is compacted already is done already."""
         try:
-            await self._calls.call(
-                "KV/Compact", pb.CompactionRequest(revision=revision), pb.CompactionResponse, writes=True
-            )
-        except StoreCompacted:
-            return
-
-    async def watch(self, prefix: bytes, *, start_revision: int) -> AsyncIterator[WatchBatch]:
-        """See `Store.watch`. Ends only by cancellation or StoreCompacted."""
-        resume = start_revision
-        while True:
-            index, call = self._calls.watch_call()
-            try:
-                async for batch in _watch_once(call, prefix, resume):
-                    resume = max(resume, batch.revision + 1)
-                    yield batch
-            except grpc.aio.AioRpcError as failure:
-                error = store_error(failure, writes=False)
-                if not isinstance(error, StoreUnavailable):
-                    raise error from None
-            except StoreUnavailable:
-                pass
-            finally:
-                call.cancel()
-            self._calls.move_on(index)
-            await asyncio.sleep(RECONNECT_SECONDS)
+            await self._call("compact", pb.CompactionRequest(revision=revision), write=True)
+        except _CompactedSomewhere:
+            raise StoreCompacted(await self._compact_revision()) from None
 
     async def close(self) -> None:
-        await self._calls.close()
+        self._closed = True
+        for endpoint in self._endpoints:
+            await endpoint.channel.close()
 
-
-async def _watch_once(
-    call: "grpc.aio.StreamStreamCall[Any, Any]", prefix: bytes, start_revision: int
-) -> AsyncIterator[WatchBatch]:
-    """The batches of one stream; returns or raises StoreUnavailable when it ends."""
-    create = pb.WatchCreateRequest(
-        key=prefix, range_end=prefix_end(prefix), start_revision=start_revision, progress_notify=True, fragment=True
-    )
-    await call.write(pb.WatchRequest(create_request=create))
-    parts: list[StoreEvent] = []
-    while True:
-        response = await call.read()
-        if response is grpc.aio.EOF:
-            raise StoreUnavailable("etcd ended the watch")
-        if response.compact_revision:
-            raise StoreCompacted(response.compact_revision)
-        if response.canceled:
-            if "compacted" in response.cancel_reason:
-                raise StoreCompacted(0)
-            raise StoreUnavailable(f"etcd cancelled the watch: {response.cancel_reason}")
-        parts.extend(_event(event) for event in response.events)
-        if response.fragment or response.created:
-            continue
-        events, parts = tuple(parts), []
-        # Without events the header's revision is progress; with events it may run ahead of what was delivered.
-        yield WatchBatch(events, events[-1].record.mod_revision if events else response.header.revision)
-
-
-def _event(event: pb.Event) -> StoreEvent:
-    return StoreEvent(event.type == pb.Event.DELETE, _record(event.kv))
-
-
-def _record(kv: pb.KeyValue) -> Record:
-    return Record(kv.key, kv.value, kv.create_revision, kv.mod_revision)
-
-
-def _txn(member: Member) -> pb.TxnRequest:
-    return pb.TxnRequest(
-        compare=[_compare(compare) for compare in member.compares],
-        success=[_operation(write) for write in member.writes],
-        failure=[pb.RequestOp(request_range=pb.RangeRequest(key=key)) for key in member.reads],
-    )
-
-
-def _compare(compare: Compare) -> pb.Compare:
-    if compare.target is Target.CREATE_REVISION:
-        return pb.Compare(
-            result=_RELATIONS[compare.relation],
-            target=pb.Compare.CREATE,
-            key=compare.key,
-            create_revision=compare.revision,
-        )
-    return pb.Compare(
-        result=_RELATIONS[compare.relation], target=pb.Compare.MOD, key=compare.key, mod_revision=compare.revision
-    )
-
-
-def _operation(write: Write) -> pb.RequestOp:
-    match write:
-        case Put(key, value):
-            return pb.RequestOp(request_put=pb.PutRequest(key=key, value=value))
-        case Delete(key):
-            return pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=key))
-
-
-def _result(answer: pb.TxnResponse) -> MemberResult:
-    if answer.succeeded:
-        return MemberResult(succeeded=True)
-    records = tuple(
-        _record(item.response_range.kvs[0]) if item.response_range.kvs else None for item in answer.responses
-    )
-    return MemberResult(succeeded=False, records=records)
-
-
-async def wait_until_answering(store: EtcdStore, *, attempts: int, pause_seconds: float) -> str:
-    """etcd's version, once it answers. Raises the last StoreError after `attempts`."""
-    for attempt in range(attempts):
+    async def _range(self, request: pb.RangeRequest) -> Any:
         try:
-            return await store.version()
-        except StoreError:
-            if attempt + 1 == attempts:
+            return await self._call("range", request, write=False)
+        except _CompactedSomewhere:
+            raise StoreCompacted(await self._compact_revision()) from None
+
+    async def _call(self, method: str, request: Any, *, write: bool) -> Any:
+        """Calls the current endpoint, and the others in turn as long as that is safe and the deadline allows."""
+        if self._closed:
+            raise StoreUnavailable("the store is closed")
+        deadline = self._clock.monotonic() + self._settings.timeout_seconds
+        attempts = len(self._endpoints)
+        while True:
+            at = self._current
+            remaining = deadline - self._clock.monotonic()
+            # Endpoints that hang must leave time for the ones after them.
+            timeout = remaining / attempts if not write else remaining
+            try:
+                return await getattr(self._endpoints[at], method)(request, timeout=timeout, metadata=REQUIRE_LEADER)
+            except grpc.aio.AioRpcError as error:
+                if COMPACTED in (error.details() or ""):
+                    raise _CompactedSomewhere from None
+                failure = store_error(error.code(), error.details() or "", write=write)
+                if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                    self._leave(at)
+            except asyncio.CancelledError:
+                # Closing a channel cancels its calls: that is not this task's own cancellation.
+                if not self._closed or _is_cancelled():
+                    raise
+                raise store_error(grpc.StatusCode.CANCELLED, "the store is closed", write=write) from None
+            attempts -= 1
+            if not isinstance(failure, StoreUnavailable) or not attempts or self._clock.monotonic() >= deadline:
+                raise failure from None
+
+    def _leave(self, at: int) -> None:
+        """The next call goes to another endpoint, unless somebody has already moved on."""
+        if self._current == at:
+            self._current = (at + 1) % len(self._endpoints)
+
+    async def watch(self, prefix: bytes, *, start_revision: int) -> AsyncIterator[WatchBatch]:
+        assert start_revision >= 1, "a watch starts at a revision"
+        position = start_revision
+        backoff = self._settings.backoff_seconds_min
+        while not self._closed:
+            at = self._current
+            try:
+                async for events, revision in self._stream(self._endpoints[at], position):
+                    backoff = self._settings.backoff_seconds_min
+                    position = revision + 1
+                    yield WatchBatch(tuple(event for event in events if event.record.key.startswith(prefix)), revision)
+            except _StreamLost:
+                self._leave(at)
+            if not self._closed:
+                await self._clock.sleep(backoff * self._rng.uniform(0.5, 1.0))
+                backoff = min(backoff * 2, self._settings.backoff_seconds_max)
+        raise StoreUnavailable("the store is closed")
+
+    async def _stream(self, endpoint: _Endpoint, position: int) -> AsyncIterator[tuple[list[StoreEvent], int]]:
+        """(events, revision) of whole revisions from `position` on, of one stream until it ends or is lost."""
+        call = endpoint.watch(metadata=REQUIRE_LEADER)
+        try:
+            await call.write(_watch_request(max(1, position - 1)))
+            pending: list[StoreEvent] = []
+            while (response := await call.read()) is not grpc.aio.EOF:
+                if response.canceled:
+                    if response.compact_revision:
+                        raise StoreCompacted(response.compact_revision)
+                    raise _StreamLost
+                pending.extend(store_event(event) for event in response.events if event.kv.mod_revision >= position)
+                if not pending:
+                    continue
+                whole = _whole_revisions(pending) if response.fragment else len(pending)
+                if whole:
+                    events, pending = pending[:whole], pending[whole:]
+                    position = events[-1].record.mod_revision + 1
+                    yield events, position - 1
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            raise _StreamLost from None
+        except asyncio.CancelledError:
+            # A call that broke, or whose channel was closed, ends in CancelledError too.
+            if _is_cancelled():
                 raise
-            await asyncio.sleep(pause_seconds)
-    raise AssertionError("attempts must be positive")
+            raise _StreamLost from None
+        finally:
+            call.cancel()
+
+    async def _compact_revision(self) -> int:
+        """The revision of the last compaction. Only a refused watch tells it."""
+        call = self._endpoints[self._current].watch(timeout=self._settings.timeout_seconds, metadata=REQUIRE_LEADER)
+        try:
+            await call.write(_watch_request(1))
+            while (response := await call.read()) is not grpc.aio.EOF:
+                if response.compact_revision:
+                    compacted: int = response.compact_revision
+                    return compacted
+                if not response.created:
+                    break
+        except grpc.aio.AioRpcError as error:
+            raise store_error(error.code(), error.details() or "", write=False) from None
+        finally:
+            call.cancel()
+        raise StoreUnavailable("etcd did not say what is compacted")
+
+
+class _CompactedSomewhere(StoreError):
+    """Compacted, at a revision that the error does not name."""
+
+
+class _StreamLost(Exception):
+    """The stream ended; asking again from the same position loses nothing."""
+
+
+def _watch_request(start_revision: int) -> pb.WatchRequest:
+    return pb.WatchRequest(
+        create_request=pb.WatchCreateRequest(
+            key=KEYSPACE_BEGIN, range_end=KEYSPACE_END, start_revision=start_revision, fragment=True
+        )
+    )
+
+
+def _whole_revisions(events: Sequence[StoreEvent]) -> int:
+    """How many of `events` belong to revisions that a later fragment cannot add to: all before the last revision."""
+    last = events[-1].record.mod_revision
+    count = len(events)
+    while count and events[count - 1].record.mod_revision == last:
+        count -= 1
+    return count
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

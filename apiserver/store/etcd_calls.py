@@ -79,7 +79,7 @@ class EtcdCalls:
             )
         return self._stubs[key]
 
-    async def call(self, method: str, request: Message, response_type: type[R], *, writes: bool) -> R:
+    async def call(self, method: str, request: Message, _response_type: type[R], *, writes: bool) -> R:
         """Calls `method` ("KV/Txn"). Raises a StoreError; for a call that writes, StoreOutcomeUnknown when in doubt."""
         last: StoreError | None = None
         for _ in range(len(self.endpoints)):
@@ -99,7 +99,7 @@ class EtcdCalls:
     def watch_call(self) -> tuple[int, grpc.aio.StreamStreamCall[Any, Any]]:
         """A new watch stream on the current endpoint, and that endpoint's index."""
         index = self._current
-        stub = self._channels[index].stream_stream(
+        stub: Any = self._channels[index].stream_stream(
             "/etcdserverpb.Watch/Watch",
             request_serializer=lambda message: message.SerializeToString(),
             response_deserializer=pb.WatchResponse.FromString,
@@ -122,13 +122,9 @@ def store_error(failure: grpc.aio.AioRpcError, *, writes: bool) -> StoreError:
         return StoreCompacted(0)
     if "database space exceeded" in details:
         return StoreNoSpace(f"etcd refuses writes: {details}; compact and defragment it, or raise its quota")
-    if (
-        "too many operations" in details
-        or "request is too large" in details
-        or code == grpc.StatusCode.RESOURCE_EXHAUSTED
-    ):
-        if "too many requests" not in details:
-            return StoreTooLarge(f"etcd refuses the transaction: {details}")
+    too_large = code == grpc.StatusCode.RESOURCE_EXHAUSTED and "too many requests" not in details
+    if too_large or "too many operations" in details or "request is too large" in details:
+        return StoreTooLarge(f"etcd refuses the transaction: {details}")
     if code == grpc.StatusCode.INVALID_ARGUMENT:
         return StoreError(f"etcd refuses the request: {details}")
     if any(words in details for words in (*_NEVER_SENT, *_NOT_PROPOSED)):

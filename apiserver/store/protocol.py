@@ -125,7 +125,7 @@ class StoreOutcomeUnknown(StoreError):
 
 
 class StoreCompacted(StoreError):
-    """The asked revision is at or below `compact_revision`."""
+    """The asked revision is gone. Reads begin at `compact_revision`, watches one above it."""
 
     def __init__(self, compact_revision: int) -> None:
         super().__init__(f"revision is compacted: the oldest that can be read is {compact_revision}")
@@ -134,6 +134,10 @@ class StoreCompacted(StoreError):
 
 class StoreTooLarge(StoreError):
     """The transaction is over the store's limit of operations or bytes."""
+
+
+class StoreInvalid(StoreError):
+    """The request contradicts itself (one key put twice, an empty key, a revision of the future): the caller's fault."""
 
 
 class StoreNoSpace(StoreError):
@@ -155,16 +159,37 @@ class Store(Protocol):
         """The current revision, linearizably: every write acknowledged before the call is at or below it."""
         ...
 
-    async def txn(self, members: tuple[Member, ...]) -> TxnResult: ...
-
-    def watch(self, prefix: bytes, *, start_revision: int) -> AsyncIterator[WatchBatch]:
-        """All events below `prefix` from `start_revision` on, across reconnects, without gap or duplicate.
+    async def txn(self, members: tuple[Member, ...]) -> TxnResult:
+        """All comparisons, then all writes, at once.
 
         Raises:
-            StoreCompacted: `start_revision` is compacted.
+            StoreUnavailable: it certainly did not happen, and trying again is safe.
+            StoreOutcomeUnknown: it may have happened, or may yet.
+            StoreTooLarge, StoreNoSpace, StoreInvalid: refused; it did not happen.
         """
         ...
 
-    async def compact(self, revision: int) -> None: ...
+    def watch(self, prefix: bytes, *, start_revision: int) -> AsyncIterator[WatchBatch]:
+        """All events below `prefix` from `start_revision` (at least 1) on, across reconnects, without gap or duplicate.
 
-    async def close(self) -> None: ...
+        Changes of keys outside `prefix` are told as progress, so a watch reaches every revision of the store: whoever
+        needs to know that it has seen all writes up to now asks for `revision()` and waits until the watch is there.
+
+        Raises:
+            StoreCompacted: `start_revision` is at or below the compaction; also later, when a connection was lost for so
+                long that what came next is compacted.
+            StoreUnavailable: the store was closed.
+        """
+        ...
+
+    async def compact(self, revision: int) -> None:
+        """Forgets what was overwritten or deleted before `revision`; reads at `revision` go on.
+
+        Raises:
+            StoreCompacted: it is compacted already.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Ends all watches; nothing may be called afterwards."""
+        ...
