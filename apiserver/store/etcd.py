@@ -9,12 +9,15 @@ arrives, and the watch's position is exact on every version of etcd (progress re
 3.5.13). After a lost stream it asks again from the revision after the last one delivered; it opens one revision earlier
 than it needs and drops that one, because a watch that begins at the very revision of a compaction is accepted by etcd
 but may lack deletes (3.4.23). Fragments are put together until a revision is whole.
+
+This is where real time and a real network begin, so deadlines and waits are the event loop's own; a simulation has
+`MemoryStore` in its place.
 """
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -42,8 +45,9 @@ from apiserver.store.requests import (
     txn_result,
 )
 from protos.orrery.etcd.v1 import etcd_pb2 as pb
-from services.model.clock import Clock
 
+TIMEOUT_SECONDS = 5.0
+BACKOFF_SECONDS_MIN, BACKOFF_SECONDS_MAX = 0.05, 2.0
 RECEIVE_BYTES_MAX = 64 * 1024 * 1024
 LIST_PAGE = 1000
 KEYSPACE_BEGIN = b"\0"
@@ -63,15 +67,6 @@ CHANNEL_OPTIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EtcdStoreSettings:
-    """`timeout_seconds` bounds each call, all its attempts included. Backoff is for watches that lost their stream."""
-
-    timeout_seconds: float = 5.0
-    backoff_seconds_min: float = 0.05
-    backoff_seconds_max: float = 2.0
-
-
 class _Endpoint:
     """The calls of one channel."""
 
@@ -80,6 +75,7 @@ class _Endpoint:
         self.range = self._unary("KV/Range", pb.RangeResponse)
         self.txn = self._unary("KV/Txn", pb.TxnResponse)
         self.compact = self._unary("KV/Compact", pb.CompactionResponse)
+        self.status = self._unary("Maintenance/Status", pb.StatusResponse)
         self.watch: Any = self.channel.stream_stream(
             "/etcdserverpb.Watch/Watch",
             request_serializer=pb.WatchRequest.SerializeToString,
@@ -98,18 +94,15 @@ class EtcdStore:
     """`apiserver.store.protocol.Store` on a real etcd of 3.4 or newer."""
 
     def __init__(
-        self,
-        endpoints: Sequence[str],
-        *,
-        clock: Clock,
-        rng: random.Random,
-        settings: EtcdStoreSettings | None = None,
+        self, endpoints: Sequence[str], *, timeout_seconds: float = TIMEOUT_SECONDS, rng: random.Random | None = None
     ) -> None:
-        """`endpoints` are host:port. Does not connect; needs a running event loop."""
-        assert endpoints, "an etcd endpoint is needed"
-        self._clock = clock
-        self._rng = rng
-        self._settings = settings or EtcdStoreSettings()
+        """`endpoints` are host:port; `timeout_seconds` bounds each call, all its attempts together; `rng` is for jitter.
+
+        Does not connect; needs a running event loop.
+        """
+        assert endpoints, "etcd needs an endpoint"
+        self._timeout_seconds = timeout_seconds
+        self._rng = rng or random.Random()  # noqa: S311 (jitter)
         self._endpoints = [_Endpoint(target) for target in endpoints]
         self._current = 0
         self._closed = False
@@ -148,14 +141,21 @@ class EtcdStore:
         return revision
 
     async def txn(self, members: tuple[Member, ...]) -> TxnResult:
-        response = await self._call("txn", txn_request(members), write=True)
+        write = any(member.writes for member in members)
+        response = await self._call("txn", txn_request(members), write=write)
         return txn_result(members, response)
 
     async def compact(self, revision: int) -> None:
         try:
             await self._call("compact", pb.CompactionRequest(revision=revision), write=True)
         except _CompactedSomewhere:
-            raise StoreCompacted(await self._compact_revision()) from None
+            return
+
+    async def version(self) -> str:
+        """etcd's own version, "3.5.16"."""
+        response = await self._call("status", pb.StatusRequest(), write=False)
+        version: str = response.version
+        return version
 
     async def close(self) -> None:
         self._closed = True
@@ -172,11 +172,11 @@ class EtcdStore:
         """Calls the current endpoint, and the others in turn as long as that is safe and the deadline allows."""
         if self._closed:
             raise StoreUnavailable("the store is closed")
-        deadline = self._clock.monotonic() + self._settings.timeout_seconds
+        deadline = _now() + self._timeout_seconds
         attempts = len(self._endpoints)
         while True:
             at = self._current
-            remaining = deadline - self._clock.monotonic()
+            remaining = deadline - _now()
             # Endpoints that hang must leave time for the ones after them.
             timeout = remaining / attempts if not write else remaining
             try:
@@ -188,38 +188,45 @@ class EtcdStore:
                 if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
                     self._leave(at)
             except asyncio.CancelledError:
-                # Closing a channel cancels its calls: that is not this task's own cancellation.
-                if not self._closed or _is_cancelled():
+                if not self._cancelled_by_close():
                     raise
                 raise store_error(grpc.StatusCode.CANCELLED, "the store is closed", write=write) from None
             attempts -= 1
-            if not isinstance(failure, StoreUnavailable) or not attempts or self._clock.monotonic() >= deadline:
+            if not isinstance(failure, StoreUnavailable) or not attempts or _now() >= deadline:
                 raise failure from None
+
+    def _cancelled_by_close(self) -> bool:
+        """Closing a channel cancels its calls: that is not the task's own cancellation."""
+        return self._closed and not _is_cancelled()
 
     def _leave(self, at: int) -> None:
         """The next call goes to another endpoint, unless somebody has already moved on."""
         if self._current == at:
             self._current = (at + 1) % len(self._endpoints)
 
-    async def watch(self, prefix: bytes, *, start_revision: int) -> AsyncIterator[WatchBatch]:
+    async def watch(self, prefix: bytes, *, start_revision: int) -> AsyncGenerator[WatchBatch, None]:
         assert start_revision >= 1, "a watch starts at a revision"
         position = start_revision
-        backoff = self._settings.backoff_seconds_min
+        backoff = BACKOFF_SECONDS_MIN
         while not self._closed:
             at = self._current
             try:
-                async for events, revision in self._stream(self._endpoints[at], position):
-                    backoff = self._settings.backoff_seconds_min
-                    position = revision + 1
-                    yield WatchBatch(tuple(event for event in events if event.record.key.startswith(prefix)), revision)
+                async with aclosing(self._stream(self._endpoints[at], position)) as stream:
+                    async for events, revision in stream:
+                        backoff = BACKOFF_SECONDS_MIN
+                        position = revision + 1
+                        wanted = tuple(event for event in events if event.record.key.startswith(prefix))
+                        yield WatchBatch(wanted, revision)
             except _StreamLost:
                 self._leave(at)
             if not self._closed:
-                await self._clock.sleep(backoff * self._rng.uniform(0.5, 1.0))
-                backoff = min(backoff * 2, self._settings.backoff_seconds_max)
+                await asyncio.sleep(backoff * self._rng.uniform(0.5, 1.0))
+                backoff = min(backoff * 2, BACKOFF_SECONDS_MAX)
         raise StoreUnavailable("the store is closed")
 
-    async def _stream(self, endpoint: _Endpoint, position: int) -> AsyncIterator[tuple[list[StoreEvent], int]]:
+    async def _stream(
+        self, endpoint: _Endpoint, position: int
+    ) -> AsyncGenerator[tuple[Sequence[StoreEvent], int], None]:
         """(events, revision) of whole revisions from `position` on, of one stream until it ends or is lost."""
         call = endpoint.watch(metadata=REQUIRE_LEADER)
         try:
@@ -250,7 +257,7 @@ class EtcdStore:
 
     async def _compact_revision(self) -> int:
         """The revision of the last compaction. Only a refused watch tells it."""
-        call = self._endpoints[self._current].watch(timeout=self._settings.timeout_seconds, metadata=REQUIRE_LEADER)
+        call = self._endpoints[self._current].watch(timeout=self._timeout_seconds, metadata=REQUIRE_LEADER)
         try:
             await call.write(_watch_request(1))
             while (response := await call.read()) is not grpc.aio.EOF:
@@ -291,6 +298,23 @@ def _whole_revisions(events: Sequence[StoreEvent]) -> int:
     return count
 
 
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
 def _is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+async def wait_until_answering(store: EtcdStore, *, attempts: int, pause_seconds: float) -> str:
+    """etcd's version, once it answers. Raises the last StoreError after `attempts`."""
+    assert attempts > 0
+    while True:
+        attempts -= 1
+        try:
+            return await store.version()
+        except StoreError:
+            if not attempts:
+                raise
+        await asyncio.sleep(pause_seconds)

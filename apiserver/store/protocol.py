@@ -183,10 +183,8 @@ class Store(Protocol):
         ...
 
     async def compact(self, revision: int) -> None:
-        """Forgets what was overwritten or deleted before `revision`; reads at `revision` go on.
-
-        Raises:
-            StoreCompacted: it is compacted already.
+        """Forgets what was overwritten or deleted before `revision`; reads at `revision` go on. Below an earlier
+        compaction there is nothing left to do.
         """
         ...
 
