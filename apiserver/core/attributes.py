@@ -15,7 +15,14 @@ from services.model.selectors import (
 
 _COMMON = ("metadata.name", "metadata.namespace")
 SUPPORTED_FIELDS: dict[str, tuple[str, ...]] = {
-    "pods": (*_COMMON, "spec.nodeName", "spec.schedulerName", "spec.restartPolicy", "status.phase", "status.nominatedNodeName"),
+    "pods": (
+        *_COMMON,
+        "spec.nodeName",
+        "spec.schedulerName",
+        "spec.restartPolicy",
+        "status.phase",
+        "status.nominatedNodeName",
+    ),
     "nodes": (*_COMMON, "spec.unschedulable"),
     "namespaces": (*_COMMON, "status.phase"),
     "events": (

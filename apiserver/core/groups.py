@@ -44,7 +44,9 @@ class Change:
         return self.written_keys() | {compare.key for compare in self.compares}
 
     def cost_bytes(self) -> int:
-        return sum(len(write.key) + len(getattr(write, "value", b"")) for write in self.writes) + 64 * len(self.compares)
+        return sum(len(write.key) + len(getattr(write, "value", b"")) for write in self.writes) + 64 * len(
+            self.compares
+        )
 
     def operations(self) -> int:
         return 1 + len(self.compares) + max(len(self.writes), len(self.reads))
