@@ -3,10 +3,13 @@
 The effective request is the larger of two phases, plus overhead: the sum of the containers and of all sidecars (init
 containers with restartPolicy Always), and the peak while init containers run one after another, each beside the
 sidecars started before it. Pod-level resources replace the sum for the resources that they name
-(component-helpers/resource PodRequests, Kubernetes 1.36).
+(component-helpers/resource PodRequests, Kubernetes 1.36). Sums saturate at int64, as quantities do.
+
+A pod that is being resized in place counts by its status as well (UseStatusResources): what the kubelet has allocated
+enters here as the container's own request, by taking the larger of the two before the sum.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from services.model.devices import MILLI_WHOLE, DeviceRequest
@@ -18,6 +21,7 @@ from services.model.names import (
     RESOURCE_GPU_MILLI,
     RESOURCE_MEMORY,
 )
+from services.model.quantity import saturated
 
 # What scoring counts for a container that asks for nothing (kube-scheduler's DefaultMilliCPURequest, DefaultMemoryRequest).
 NONZERO_MILLI_CPU = 100
@@ -42,56 +46,84 @@ class DeviceRequestError(ValueError):
         self.message = message
 
 
-def pod_requests(
-    containers: Iterable[ContainerRequests],
-    init_containers: Iterable[ContainerRequests],
-    overhead: Mapping[str, int],
-    pod_level: Mapping[str, int],
-) -> dict[str, int]:
+@dataclass(frozen=True, slots=True)
+class PodResources:
+    """What the arithmetic reads of one pod, in ledger units. `pod_level` and `pod_level_limits` are spec.resources."""
+
+    containers: tuple[ContainerRequests, ...]
+    init_containers: tuple[ContainerRequests, ...] = ()
+    overhead: Mapping[str, int] = field(default_factory=dict)
+    pod_level: Mapping[str, int] = field(default_factory=dict)
+    pod_level_limits: Mapping[str, int] = field(default_factory=dict)
+
+
+def pod_requests(pod: PodResources) -> dict[str, int]:
     """The effective request by resource name, in ledger units; resources that nobody names are absent."""
-    total: dict[str, int] = {}
-    for container in containers:
-        _add(total, container.requests)
-    sidecars: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for container in init_containers:
-        if container.sidecar:
-            _add(total, container.requests)
-            _add(sidecars, container.requests)
-            _raise_to(peak, sidecars)
-        else:
-            running = dict(sidecars)
-            _add(running, container.requests)
-            _raise_to(peak, running)
-    _raise_to(total, peak)
-    for name, amount in pod_level.items():
-        if name in _POD_LEVEL or name.startswith("hugepages-"):
-            total[name] = amount
-    _add(total, overhead)
-    return total
+    return _effective(pod, _pod_level(pod), {})
 
 
-def nonzero_requests(
-    containers: Iterable[ContainerRequests],
-    init_containers: Iterable[ContainerRequests],
-    overhead: Mapping[str, int],
-    pod_level: Mapping[str, int],
-) -> tuple[int, int]:
-    """(milli-CPU, memory bytes) with scoring's defaults for containers that name none; an explicit 0 stays 0."""
-    with_defaults = [_defaulted(container) for container in containers]
-    init_with_defaults = [_defaulted(container) for container in init_containers]
-    requests = pod_requests(with_defaults, init_with_defaults, overhead, pod_level)
+def nonzero_requests(pod: PodResources) -> tuple[int, int]:
+    """(milli-CPU, memory bytes) as scoring counts them: a container that names none counts 100m and 200Mi; an explicit 0
+    stays 0. Where the pod has requests of its own, only a resource that nobody names is defaulted so
+    (kube-scheduler's getNonMissingContainerRequests).
+    """
+    pod_level = _pod_level(pod)
+    missing = {RESOURCE_CPU: NONZERO_MILLI_CPU, RESOURCE_MEMORY: NONZERO_MEMORY}
+    if pod_level:
+        known = _effective(pod, pod_level, {})
+        missing = {name: amount for name, amount in missing.items() if name not in known}
+    requests = _effective(pod, pod_level, missing)
     return requests.get(RESOURCE_CPU, 0), requests.get(RESOURCE_MEMORY, 0)
 
 
-def _defaulted(container: ContainerRequests) -> ContainerRequests:
-    requests = {RESOURCE_CPU: NONZERO_MILLI_CPU, RESOURCE_MEMORY: NONZERO_MEMORY, **container.requests}
-    return ContainerRequests(requests, container.sidecar)
+def _pod_level(pod: PodResources) -> dict[str, int]:
+    """The pod-level requests with the API server's defaults (defaultPodRequests): where there are pod-level limits, a
+    resource without a pod-level request takes what the containers ask for it, or else the pod-level limit. On an object
+    that the API server has defaulted already this changes nothing.
+    """
+    requests = {name: amount for name, amount in pod.pod_level.items() if _has_pod_level(name)}
+    if pod.pod_level_limits:
+        for source in (_aggregate(pod, {}), pod.pod_level_limits):
+            for name, amount in source.items():
+                if _has_pod_level(name):
+                    requests.setdefault(name, amount)
+    return requests
+
+
+def _has_pod_level(name: str) -> bool:
+    return name in _POD_LEVEL or name.startswith("hugepages-")
+
+
+def _effective(pod: PodResources, pod_level: Mapping[str, int], missing: Mapping[str, int]) -> dict[str, int]:
+    total = _aggregate(pod, missing)
+    total.update(pod_level)
+    _add(total, pod.overhead)
+    return total
+
+
+def _aggregate(pod: PodResources, missing: Mapping[str, int]) -> dict[str, int]:
+    """The containers' part. `missing` stands in, container by container, for a resource that one does not name."""
+    total: dict[str, int] = {}
+    for container in pod.containers:
+        _add(total, {**missing, **container.requests})
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in pod.init_containers:
+        requests = {**missing, **container.requests}
+        if container.sidecar:
+            _add(total, requests)
+            _add(sidecars, requests)
+            _raise_to(peak, sidecars)
+        else:
+            _add(requests, sidecars)
+            _raise_to(peak, requests)
+    _raise_to(total, peak)
+    return total
 
 
 def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
     for name, amount in more.items():
-        total[name] = total.get(name, 0) + amount
+        total[name] = saturated(total.get(name, 0) + amount)
 
 
 def _raise_to(total: dict[str, int], floor: Mapping[str, int]) -> None:
@@ -113,6 +145,8 @@ def device_request(requests: Mapping[str, int], annotations: Mapping[str, str]) 
     """
     whole = requests.get(RESOURCE_GPU, 0)
     milli = requests.get(RESOURCE_GPU_MILLI, 0)
+    if whole < 0 or milli < 0:
+        raise DeviceRequestError("spec.containers", f"asks for {min(whole, milli)} of a device")
     models = frozenset(model for model in annotations.get(ANNOTATION_GPU_MODELS, "").split("|") if model)
     if whole and milli:
         raise DeviceRequestError(
@@ -140,6 +174,6 @@ def device_request(requests: Mapping[str, int], annotations: Mapping[str, str]) 
 
 def _device_count(annotations: Mapping[str, str]) -> int:
     text = annotations.get(ANNOTATION_GPU_COUNT, "1")
-    if not (text.isascii() and text.isdigit()) or int(text) < 1 or len(text) > 4:
+    if not (text.isascii() and text.isdigit() and len(text) <= 4) or int(text) < 1:
         raise DeviceRequestError(f"metadata.annotations[{ANNOTATION_GPU_COUNT}]", f"{text!r} is not a count of devices")
     return int(text)

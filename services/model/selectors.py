@@ -144,7 +144,11 @@ class _LabelParser:
             return Requirement(key, "In" if operator == "in" else "NotIn", self._values())
         if operator in ("<", ">"):
             self.at += 1
-            return Requirement(key, "Lt" if operator == "<" else "Gt", (self._value(),))
+            bound = self._peek() or ""
+            if not _INTEGER.fullmatch(bound) or abs(int(bound)) > _INT64_MAX:
+                raise self._error("an integer")
+            self.at += 1
+            return Requirement(key, "Lt" if operator == "<" else "Gt", (bound,))
         return Requirement(key, "Exists", ())
 
     def _key(self) -> str:
@@ -165,7 +169,8 @@ class _LabelParser:
 
     def _values(self) -> tuple[str, ...]:
         self._expect("(")
-        values = [self._value()]
+        # An empty list is the empty value, as in Kubernetes.
+        values = ["" if self._peek() == ")" else self._value()]
         while self._peek() == ",":
             self.at += 1
             values.append("" if self._peek() == ")" else self._value())

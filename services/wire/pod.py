@@ -33,8 +33,8 @@ from services.model.pod import (
     Requirement,
     Toleration,
 )
-from services.model.pod_requests import ContainerRequests, device_request, nonzero_requests, pod_requests
-from services.model.quantity import resource_amount
+from services.model.pod_requests import ContainerRequests, PodResources, device_request, nonzero_requests, pod_requests
+from services.model.quantity import resource_amounts
 from services.wire.metadata import DecodeError, read_envelope
 
 SPEC_MEMO_MAX = 4096
@@ -112,15 +112,9 @@ def parse_seconds(text: str) -> float | None:
 
 def project_spec(spec: pod_pb2.PodSpec, annotations: Mapping[str, str]) -> PodSpecView:
     """Projects a pod's spec. Raises ValueError for a quantity or device wish that makes no sense."""
-    containers = [_requests(container.resources) for container in spec.containers]
-    init_containers = [
-        ContainerRequests(_requests(container.resources).requests, container.restart_policy == "Always")
-        for container in spec.init_containers
-    ]
-    overhead = {name: resource_amount(name, text) for name, text in sorted(spec.overhead.items())}
-    pod_level = dict(_requests(spec.resources).requests)
-    requests = pod_requests(containers, init_containers, overhead, pod_level)
-    nonzero_cpu, nonzero_memory = nonzero_requests(containers, init_containers, overhead, pod_level)
+    resources = pod_resources(spec)
+    requests = pod_requests(resources)
+    nonzero_cpu, nonzero_memory = nonzero_requests(resources)
     return PodSpecView(
         requests=MappingProxyType(requests),
         nonzero_milli_cpu=nonzero_cpu,
@@ -144,11 +138,23 @@ def project_spec(spec: pod_pb2.PodSpec, annotations: Mapping[str, str]) -> PodSp
     )
 
 
-def _requests(resources: ResourceRequirements) -> ContainerRequests:
+def pod_resources(spec: pod_pb2.PodSpec) -> PodResources:
+    """What the request arithmetic reads of a spec. Raises QuantityError."""
+    return PodResources(
+        containers=tuple(ContainerRequests(_requests(container.resources)) for container in spec.containers),
+        init_containers=tuple(
+            ContainerRequests(_requests(container.resources), container.restart_policy == "Always")
+            for container in spec.init_containers
+        ),
+        overhead=resource_amounts(spec.overhead.items()),
+        pod_level=resource_amounts(spec.resources.requests.items()),
+        pod_level_limits=resource_amounts(spec.resources.limits.items()),
+    )
+
+
+def _requests(resources: ResourceRequirements) -> dict[str, int]:
     """Requests in ledger units; a limit stands in where its request is absent."""
-    limits = {name: resource_amount(name, text) for name, text in sorted(resources.limits.items())}
-    requests = {name: resource_amount(name, text) for name, text in sorted(resources.requests.items())}
-    return ContainerRequests({**limits, **requests})
+    return {**resource_amounts(resources.limits.items()), **resource_amounts(resources.requests.items())}
 
 
 def _node_affinity(spec: pod_pb2.PodSpec) -> NodeAffinity | None:
