@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from apiserver.core import header
 from apiserver.core.groups import Change, Planned, RegistryPut, delete_versions, place, take_group
 from apiserver.core.keys import REGISTRY
-from apiserver.core.versions import pack
+from apiserver.core.versions import pack, revision_of
 from apiserver.store.protocol import (
     MemberResult,
     Record,
@@ -158,18 +158,41 @@ class Committer:
 
     async def _after_lost_comparison(self, change: Change, result: MemberResult, revision: int) -> Committed:
         """Whether the comparison was lost to the change's own first attempt: then its objects carry its write id."""
-        first_put = next((write for write in change.writes if isinstance(write, RegistryPut)), None)
-        if first_put is not None:
-            record = await self._store.get(first_put.key)
-            if record is not None and header.decode(record.value).write_id == change.write_id:
-                index = header.decode(record.value).index
-                version = pack(record.mod_revision, index)
-                puts = sum(write.key.startswith(REGISTRY) for write in change.writes)
-                versions = tuple(version + offset for offset in range(puts))
-                return Committed(
-                    succeeded=True, revision=record.mod_revision, versions=versions, records=(), group_size=1
-                )
-        return Committed(succeeded=False, revision=revision, versions=(), records=result.records, group_size=1)
+        lost = Committed(succeeded=False, revision=revision, versions=(), records=result.records, group_size=1)
+        put = next((write for write in change.writes if isinstance(write, RegistryPut)), None)
+        if put is None:
+            return lost
+        compared = next((compare for compare in change.compares if compare.key == put.key), None)
+        assert compared is not None, "a registry write compares its own key"
+        record = await self._store.get(put.key)
+        since = compared.revision + 1
+        if record is None:
+            # Created and deleted again, or never there: only a creation can tell, by what it compared.
+            return lost if compared.revision == 0 else await self._unknown()
+        if record.mod_revision < since:
+            return lost
+        landed = await self._find(change.write_id, put.key, max(since, record.create_revision), record.mod_revision)
+        if landed is None:
+            return lost
+        puts = sum(write.key.startswith(REGISTRY) for write in change.writes)
+        versions = tuple(landed + offset for offset in range(puts))
+        return Committed(succeeded=True, revision=revision_of(landed), versions=versions, records=(), group_size=1)
+
+    async def _find(self, write_id: bytes, key: bytes, first: int, last: int) -> int | None:
+        """The version at which `key` was written with `write_id`, between two revisions; None when it was not."""
+        async for batch in self._store.watch(key, start_revision=first):
+            for event in batch.events:
+                if event.record.key == key and not event.deleted:
+                    stored = header.decode(event.record.value)
+                    if stored.write_id == write_id:
+                        return pack(event.record.mod_revision, stored.index)
+            if batch.revision >= last:
+                return None
+        raise AssertionError("a watch does not end")
+
+    @staticmethod
+    async def _unknown() -> Committed:
+        raise StoreOutcomeUnknown("the object is gone; whether the write had happened before, nobody can tell")
 
 
 def _refusal(error: StoreError) -> ApiError:
