@@ -166,7 +166,15 @@ def port_is_taken(port: int) -> bool:
     return False
 
 
-def etcd_command(binary: EtcdBinary, data_dir: Path, client_port: int, peer_port: int, *, fsync: bool) -> list[str]:
+def etcd_command(
+    binary: EtcdBinary,
+    data_dir: Path,
+    client_port: int,
+    peer_port: int,
+    *,
+    fsync: bool,
+    quota_bytes: int = QUOTA_BYTES,
+) -> list[str]:
     """The command line of a single member. Without `fsync` (3.5 and newer) a power failure may lose data."""
     client, peer = f"http://{HOST}:{client_port}", f"http://{HOST}:{peer_port}"
     command = [
@@ -180,7 +188,7 @@ def etcd_command(binary: EtcdBinary, data_dir: Path, client_port: int, peer_port
         f"--initial-cluster=etcd={peer}",
         f"--max-txn-ops={TXN_OPERATIONS_MAX}",
         f"--max-request-bytes={REQUEST_BYTES_MAX}",
-        f"--quota-backend-bytes={QUOTA_BYTES}",
+        f"--quota-backend-bytes={quota_bytes}",
         "--auto-compaction-retention=0",
         "--logger=zap",
         "--log-level=warn",
@@ -191,7 +199,14 @@ def etcd_command(binary: EtcdBinary, data_dir: Path, client_port: int, peer_port
 
 
 def start_etcd(
-    binary: EtcdBinary, data_dir: Path, log_path: Path, client_port: int, peer_port: int, *, fsync: bool = True
+    binary: EtcdBinary,
+    data_dir: Path,
+    log_path: Path,
+    client_port: int,
+    peer_port: int,
+    *,
+    fsync: bool = True,
+    quota_bytes: int = QUOTA_BYTES,
 ) -> subprocess.Popen[bytes]:
     """Starts a detached member; it may not answer yet.
 
@@ -212,7 +227,7 @@ def start_etcd(
         ) from error
     with log:
         return subprocess.Popen(
-            etcd_command(binary, data_dir, client_port, peer_port, fsync=fsync),
+            etcd_command(binary, data_dir, client_port, peer_port, fsync=fsync, quota_bytes=quota_bytes),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -284,6 +299,7 @@ class EtcdOptions:
     client_port: int = 0
     peer_port: int = 0
     fsync: bool = True
+    quota_bytes: int = QUOTA_BYTES
 
 
 class EtcdProcess:
@@ -336,6 +352,7 @@ class EtcdProcess:
             options.client_port,
             options.peer_port,
             fsync=options.fsync,
+            quota_bytes=options.quota_bytes,
         )
         wait_until_answers(process, options.client_port, options.log_path, seconds_max)
         return process
