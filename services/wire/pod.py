@@ -1,8 +1,9 @@
 """A pod's bytes to its projections, and the edits that Bind makes.
 
-Turning a whole pod into dataclasses costs more than everything else that is done with it. So the envelope is parsed,
-and the spec's projection is memoised by the spec's bytes (and the annotations that belong to the device request): the
-10,000 identical pods of a Deployment are projected once.
+Turning a whole pod into dataclasses costs more than everything else that is done with it. So a head is parsed that is
+wire-compatible with the pod but leaves the spec and the label entries as bytes, and their projections are memoised by
+those bytes (and by the annotations that belong to the device request): the 10,000 identical pods of a Deployment are
+projected once, and share one spec and one set of labels.
 """
 
 from collections import OrderedDict
@@ -12,7 +13,7 @@ from types import MappingProxyType
 from google.protobuf.message import DecodeError as ProtobufDecodeError
 
 from protos.orrery.v1 import pod_pb2
-from protos.orrery.v1.envelope_pb2 import Envelope
+from protos.orrery.v1.envelope_pb2 import LabelEntry, PodHead
 from protos.orrery.v1.meta_pb2 import ResourceRequirements
 from protos.orrery.v1.placement_pb2 import PodPlacement
 from services.model.devices import DeviceShare
@@ -35,17 +36,19 @@ from services.model.pod import (
 )
 from services.model.pod_requests import ContainerRequests, PodResources, device_request, nonzero_requests, pod_requests
 from services.model.quantity import resource_amounts
-from services.wire.metadata import DecodeError, read_envelope
+from services.wire.conditions import set_condition
+from services.wire.metadata import DecodeError
 
 SPEC_MEMO_MAX = 4096
-_EMPTY: Mapping[str, str] = MappingProxyType({})
+LABELS_MEMO_MAX = 4096
 
 
 class PodDecoder:
-    """Projects pods. Holds at most SPEC_MEMO_MAX spec projections, least recently used out."""
+    """Projects pods. Remembers at most SPEC_MEMO_MAX specs and LABELS_MEMO_MAX sets of labels, the oldest out first."""
 
     def __init__(self) -> None:
-        self._memo: OrderedDict[tuple[bytes, str, str], PodSpecView] = OrderedDict()
+        self._specs: OrderedDict[tuple[bytes, str, str], PodSpecView] = OrderedDict()
+        self._labels: OrderedDict[tuple[bytes, ...], Mapping[str, str]] = OrderedDict()
 
     def view(self, value: bytes, resource_version: str) -> PodView:
         """The projection of one stored version.
@@ -53,52 +56,64 @@ class PodDecoder:
         Raises:
             DecodeError: the bytes are no pod, or carry a quantity or device wish that validation would have refused.
         """
-        envelope = read_envelope(value)
-        metadata = envelope.metadata
+        try:
+            head = PodHead.FromString(value)
+            metadata = head.metadata
+            entries = tuple(metadata.labels)
+            labels = self._labels.get(entries)
+            if labels is None:
+                labels = self._read_labels(entries)
+        except ProtobufDecodeError as error:
+            raise DecodeError(f"{len(value)} bytes are not a pod: {error}") from error
         annotations = metadata.annotations
-        status = _status(envelope.status)
-        run_seconds = annotations.get(ANNOTATION_RUN_SECONDS, "") if annotations else ""
+        created, status = metadata.creation_timestamp, head.status
+        count = models = traceparent = run_seconds = ""
+        if annotations:
+            traceparent = annotations.get(ANNOTATION_TRACEPARENT, "")
+            if len(annotations) > 1 or not traceparent:
+                count = annotations.get(ANNOTATION_GPU_COUNT, "")
+                models = annotations.get(ANNOTATION_GPU_MODELS, "")
+                run_seconds = annotations.get(ANNOTATION_RUN_SECONDS, "")
+        spec_bytes = head.spec
+        spec = self._specs.get((spec_bytes, count, models))
+        if spec is None:
+            spec = self._read_spec(spec_bytes, count, models, f"{metadata.namespace}/{metadata.name}")
         return PodView(
-            namespace=metadata.namespace,
-            name=metadata.name,
-            uid=metadata.uid,
-            resource_version=resource_version,
-            created_at_ns=metadata.creation_timestamp.seconds * 1_000_000_000 + metadata.creation_timestamp.nanos,
-            labels=dict(metadata.labels) if metadata.labels else _EMPTY,
-            spec=self.spec_view(envelope),
-            phase=status.phase,
-            deleting=metadata.HasField("deletion_timestamp"),
-            nominated_node_name=status.nominated_node_name,
-            placed=placement_view(envelope.placed) if envelope.HasField("placed") else None,
-            traceparent=annotations.get(ANNOTATION_TRACEPARENT, "") if annotations else "",
-            run_seconds=parse_seconds(run_seconds),
+            metadata.namespace,
+            metadata.name,
+            metadata.uid,
+            resource_version,
+            created.seconds * 1_000_000_000 + created.nanos,
+            labels,
+            spec,
+            status.phase,
+            metadata.HasField("deletion_timestamp"),
+            status.nominated_node_name,
+            placement_view(head.placed) if head.HasField("placed") else None,
+            traceparent,
+            parse_seconds(run_seconds) if run_seconds else None,
         )
 
-    def spec_view(self, envelope: Envelope) -> PodSpecView:
-        """The projection of the envelope's spec, from the memo where it is known. Raises DecodeError."""
-        annotations = envelope.metadata.annotations
-        key = (envelope.spec, annotations.get(ANNOTATION_GPU_COUNT, ""), annotations.get(ANNOTATION_GPU_MODELS, ""))
-        view = self._memo.get(key)
-        if view is None:
-            try:
-                spec = pod_pb2.PodSpec.FromString(envelope.spec)
-                view = project_spec(spec, dict(annotations))
-            except (ProtobufDecodeError, ValueError) as error:
-                name = f"{envelope.metadata.namespace}/{envelope.metadata.name}"
-                raise DecodeError(f"pod {name}: {error}") from error
-            self._memo[key] = view
-            if len(self._memo) > SPEC_MEMO_MAX:
-                self._memo.popitem(last=False)
-        else:
-            self._memo.move_to_end(key)
+    def _read_labels(self, entries: tuple[bytes, ...]) -> Mapping[str, str]:
+        pairs = (LabelEntry.FromString(entry) for entry in entries)
+        labels = MappingProxyType(dict(sorted((pair.key, pair.value) for pair in pairs)))
+        self._labels[entries] = labels
+        if len(self._labels) > LABELS_MEMO_MAX:
+            self._labels.popitem(last=False)
+        return labels
+
+    def _read_spec(self, value: bytes, count: str, models: str, name: str) -> PodSpecView:
+        annotations = {ANNOTATION_GPU_MODELS: models}
+        if count:
+            annotations[ANNOTATION_GPU_COUNT] = count
+        try:
+            view = project_spec(pod_pb2.PodSpec.FromString(value), annotations)
+        except (ProtobufDecodeError, ValueError) as error:
+            raise DecodeError(f"pod {name}: {error}") from error
+        self._specs[value, count, models] = view
+        if len(self._specs) > SPEC_MEMO_MAX:
+            self._specs.popitem(last=False)
         return view
-
-
-def _status(value: bytes) -> pod_pb2.PodStatus:
-    try:
-        return pod_pb2.PodStatus.FromString(value)
-    except ProtobufDecodeError as error:
-        raise DecodeError(f"pod status: {error}") from error
 
 
 def parse_seconds(text: str) -> float | None:
@@ -231,24 +246,5 @@ def bind_pod(value: bytes, placement: Placement, now_ns: int) -> bytes:
         raise DecodeError(f"{len(value)} bytes are not a pod: {error}") from error
     pod.spec.node_name = placement.node_name
     pod.placed.CopyFrom(placement_message(placement))
-    set_pod_condition(pod, "PodScheduled", "True", now_ns)
+    set_condition(pod, "PodScheduled", "True", now_ns)
     return pod.SerializeToString(deterministic=True)
-
-
-def set_pod_condition(
-    pod: pod_pb2.Pod, kind: str, status: str, now_ns: int, *, reason: str = "", message: str = ""
-) -> None:
-    """Sets a condition; lastTransitionTime moves only when the status does."""
-    for condition in pod.status.conditions:
-        if condition.type == kind:
-            break
-    else:
-        condition = pod.status.conditions.add(type=kind)
-    if condition.status != status:
-        condition.status = status
-        condition.last_transition_time.seconds = now_ns // 1_000_000_000
-    for field, text in (("reason", reason), ("message", message)):
-        if text:
-            setattr(condition, field, text)
-        else:
-            condition.ClearField(field)  # type: ignore[arg-type]
