@@ -16,7 +16,7 @@ from apiserver.core.keys import epoch_key, registry_key, taken_key
 from apiserver.core.registry import Entry, entry_of
 from apiserver.lanes import Lanes, TaskOwner
 from apiserver.ledgers import Ledgers, unchanged
-from apiserver.store.protocol import Compare, Put, Record, Store, StoreError
+from apiserver.store.protocol import Compare, Put, Store, StoreError
 from protos.orrery.v1.api_pb2 import (
     ALREADY_BOUND,
     BOUND,
@@ -34,7 +34,7 @@ from protos.orrery.v1.api_pb2 import (
 )
 from protos.orrery.v1.placement_pb2 import DeviceShare as WireShare
 from services.model.clock import Clock
-from services.model.devices import DeviceShare, choose_devices
+from services.model.devices import DeviceRequest, DeviceShare, allocate
 from services.model.errors import ApiError, OutcomeUnknown, Unavailable
 from services.model.kinds import KIND_BY_RESOURCE
 from services.model.ledger import Ledger, names_what_is_asked
@@ -42,10 +42,12 @@ from services.model.pod import Placement, PodView
 from services.runtime.telemetry import record_span
 from services.wire.ledger import write_taken
 from services.wire.pod import PodDecoder, bind_pod
+from services.wire.topology import topology_view
 
 ATTEMPTS_MAX = 24
 GROUP_BINDINGS_MAX = 512
 PODS = KIND_BY_RESOURCE["pods"]
+TOPOLOGIES = KIND_BY_RESOURCE["nodetopologies"]
 
 
 @dataclass(slots=True)
@@ -144,7 +146,9 @@ class Binder:
         except Unavailable as error:
             self._fail(attempts, error)
 
-    async def _judge_twice(self, attempt: Attempt, ledger: Ledger, node: str, *, alone: bool) -> Ready | BindResult | None:
+    async def _judge_twice(
+        self, attempt: Attempt, ledger: Ledger, node: str, *, alone: bool
+    ) -> Ready | BindResult | None:
         """The verdict; a refusal only after a look at the store itself. None: wait for the next fold, without the others."""
         verdict = self.judge(attempt, ledger)
         if isinstance(verdict, Ready) or attempt.fresh:
@@ -232,13 +236,21 @@ class Binder:
             return self._lacks(binding, why)
         devices = named
         if pod.spec.devices is not None and not named:
-            chosen = choose_devices(pod.spec.devices, ledger.free_milli(), ledger.taken.devices)
+            chosen = self._choose(pod.spec.devices, binding.node_name, ledger)
             if chosen is None:
                 return self._lacks(binding, ledger.lacks(pod.spec.requests, ()) or "Insufficient devices")
             devices = chosen
         if why := ledger.lacks(pod.spec.requests, devices):
             return self._lacks(binding, why)
         return devices
+
+    def _choose(self, request: DeviceRequest, node: str, ledger: Ledger) -> tuple[DeviceShare, ...] | None:
+        """Devices for a caller that names none, as the scheduler would choose them on this node."""
+        entry = self._cache.registry.get(TOPOLOGIES, node)
+        if entry is None:
+            return allocate(request, ledger.free_milli(), ledger.taken.devices, (), ())
+        view = topology_view(entry.value)
+        return allocate(request, ledger.free_milli(), ledger.taken.devices, view.nvlinks, view.paths)
 
     @staticmethod
     def _lacks(binding: Binding, why: str) -> BindResult:
@@ -254,7 +266,10 @@ class Binder:
         change = Change(
             compares=tuple(compares),
             writes=(
-                *(RegistryPut(attempt.key, bind_pod(item.entry.value, item.placement, now_ns)) for attempt, item in ready),
+                *(
+                    RegistryPut(attempt.key, bind_pod(item.entry.value, item.placement, now_ns))
+                    for attempt, item in ready
+                ),
                 Put(taken_key(node), taken),
             ),
             reads=(*(attempt.key for attempt, _ in ready), *epochs, taken_key(node)),
@@ -362,7 +377,9 @@ class Binder:
             answer = await self._try_group(attempts)
             if answer is not None:
                 return answer
-        return BindGroupResponse(outcome=CAPACITY, message="the group lost its comparisons to others too often; try again")
+        return BindGroupResponse(
+            outcome=CAPACITY, message="the group lost its comparisons to others too often; try again"
+        )
 
     async def _try_group(self, attempts: list[Attempt]) -> BindGroupResponse | None:
         """One transaction for all of them; None when a comparison was lost and it is to be tried again."""
@@ -403,7 +420,9 @@ class Binder:
         except StoreError as error:
             raise Unavailable(f"the store does not answer: {error}", retry_after_seconds=1) from error
 
-    async def _commit_group(self, ready: list[tuple[Attempt, Ready]], ledgers: dict[str, Ledger]) -> BindGroupResponse | None:
+    async def _commit_group(
+        self, ready: list[tuple[Attempt, Ready]], ledgers: dict[str, Ledger]
+    ) -> BindGroupResponse | None:
         now_ns = self._clock.wall_ns()
         compares = dict.fromkeys(compare for _, item in ready for compare in item.compares)
         writes: list[RegistryPut | Put] = []
@@ -446,7 +465,3 @@ def _shares(binding: Binding) -> tuple[DeviceShare, ...]:
 
 def _wire_shares(devices: Sequence[DeviceShare]) -> list[WireShare]:
     return [WireShare(index=share.index, milli=share.milli) for share in devices]
-
-
-def record_key(record: Record) -> bytes:
-    return record.key

@@ -20,14 +20,16 @@ class TaskOwner:
 
     def start(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
-        self._tasks.add(task)  # type: ignore[arg-type]
-        task.add_done_callback(self._done)  # type: ignore[arg-type]
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
 
     def _done(self, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             # A bug: it must not pass in silence, and the loop's handler is where such things are told.
-            asyncio.get_running_loop().call_exception_handler({"message": "lane failed", "exception": error, "task": task})
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "lane failed", "exception": error, "task": task}
+            )
 
     async def close(self) -> None:
         for task in list(self._tasks):

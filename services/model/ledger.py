@@ -79,7 +79,7 @@ class Ledger:
         """Why one pod more does not fit, in Kubernetes' words where it has them; empty when it fits."""
         if self.taken.node_deleted or not self.taken.node_uid:
             return "node is gone" if self.taken.node_deleted else "node is not registered"
-        if self.taken.overcommitted:
+        if self.taken.overcommitted and self.above_allocatable():
             return "node shrank below what it holds and takes no new pods"
         if self.pods_in_use + 1 > self.taken.allocatable.get(RESOURCE_PODS, 0):
             return "Too many pods"
@@ -111,7 +111,7 @@ class Ledger:
         return replace(self, taken=replace(self.taken, amounts=self.taken.amounts.plus(requests, devices)))
 
     def give_back(self, requests: Mapping[str, int], devices: tuple[DeviceShare, ...]) -> "Ledger":
-        """The ledger after one pod's release. A node that fits again stops being overcommitted at its next change."""
+        """The ledger after one pod's release."""
         return replace(self, returned=self.returned.plus(requests, devices))
 
 
