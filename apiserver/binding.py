@@ -16,6 +16,7 @@ from apiserver.core.keys import epoch_key, registry_key, taken_key
 from apiserver.core.registry import Entry, entry_of
 from apiserver.lanes import Lanes, TaskOwner
 from apiserver.ledgers import Ledgers, unchanged
+from apiserver.placing import choose_devices
 from apiserver.store.protocol import Compare, Put, Store, StoreError
 from protos.orrery.v1.api_pb2 import (
     ALREADY_BOUND,
@@ -34,7 +35,7 @@ from protos.orrery.v1.api_pb2 import (
 )
 from protos.orrery.v1.placement_pb2 import DeviceShare as WireShare
 from services.model.clock import Clock
-from services.model.devices import DeviceRequest, DeviceShare, allocate
+from services.model.devices import DeviceShare
 from services.model.errors import ApiError, OutcomeUnknown, Unavailable
 from services.model.kinds import KIND_BY_RESOURCE
 from services.model.ledger import Ledger, names_what_is_asked
@@ -42,12 +43,10 @@ from services.model.pod import Placement, PodView
 from services.runtime.telemetry import record_span
 from services.wire.ledger import write_taken
 from services.wire.pod import PodDecoder, bind_pod
-from services.wire.topology import topology_view
 
 ATTEMPTS_MAX = 24
 GROUP_BINDINGS_MAX = 512
 PODS = KIND_BY_RESOURCE["pods"]
-TOPOLOGIES = KIND_BY_RESOURCE["nodetopologies"]
 
 
 @dataclass(slots=True)
@@ -236,21 +235,13 @@ class Binder:
             return self._lacks(binding, why)
         devices = named
         if pod.spec.devices is not None and not named:
-            chosen = self._choose(pod.spec.devices, binding.node_name, ledger)
+            chosen = choose_devices(self._cache, pod.spec.devices, binding.node_name, ledger)
             if chosen is None:
                 return self._lacks(binding, ledger.lacks(pod.spec.requests, ()) or "Insufficient devices")
             devices = chosen
         if why := ledger.lacks(pod.spec.requests, devices):
             return self._lacks(binding, why)
         return devices
-
-    def _choose(self, request: DeviceRequest, node: str, ledger: Ledger) -> tuple[DeviceShare, ...] | None:
-        """Devices for a caller that names none, as the scheduler would choose them on this node."""
-        entry = self._cache.registry.get(TOPOLOGIES, node)
-        if entry is None:
-            return allocate(request, ledger.free_milli(), ledger.taken.devices, (), ())
-        view = topology_view(entry.value)
-        return allocate(request, ledger.free_milli(), ledger.taken.devices, view.nvlinks, view.paths)
 
     @staticmethod
     def _lacks(binding: Binding, why: str) -> BindResult:

@@ -24,9 +24,10 @@ from apiserver.objects import (
     read_entry,
     serialize,
 )
+from apiserver.placing import choose_devices
 from apiserver.store.protocol import Compare, Put, Relation, Target
 from protos.orrery.v1.api_pb2 import Object, WriteRequest, WriteResponse
-from services.model.errors import AlreadyExists, ApiError, Cause, Conflict, Forbidden, Invalid, NotFound
+from services.model.errors import AlreadyExists, Cause, Conflict, Forbidden, Invalid, NotFound
 from services.model.kinds import KIND_BY_RESOURCE, Kind
 from services.model.names import ANNOTATION_TRACEPARENT
 from services.model.pod import Placement
@@ -197,9 +198,10 @@ def _placing_effects(tools: Tools, pod: Any) -> Effects:
         return Effects()
     view = tools.decoder.view(serialize(pod), "")
     ledger = tools.ledgers.ledger(node)
-    if view.spec.devices is not None or ledger.lacks(view.spec.requests, ()):
+    devices = choose_devices(tools.cache, view.spec.devices, node, ledger) if view.spec.devices is not None else ()
+    if devices is None or ledger.lacks(view.spec.requests, devices):
         return Effects()
-    placement = Placement(node, ledger.taken.node_uid, view.spec.requests, (), 0)
+    placement = Placement(node, ledger.taken.node_uid, view.spec.requests, devices, 0)
     pod.placed.CopyFrom(placement_message(placement))
     taken = ledger.take(placement.resources, placement.devices).taken
     key = taken_key(node)
@@ -211,7 +213,3 @@ def note_ledger_writes(tools: Tools, effects: Effects, revision: int) -> None:
     for write in effects.writes:
         if isinstance(write, Put):
             tools.ledgers.wrote(write.key, write.value, revision)
-
-
-def as_refusal(error: ApiError) -> str:
-    return f"{error.reason}: {error.message}"
