@@ -44,7 +44,8 @@ class Cache:
         self._fresh: asyncio.Task[int] | None = None
         self._next_fresh: asyncio.Task[int] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self.on_refill: list[Callable[[], None]] = []
+        # Called after each batch of the watch has been applied.
+        self.on_batch: list[Callable[[], None]] = []
 
     async def run(self) -> None:
         """Fills the registry and keeps it filled; ends only by cancellation."""
@@ -72,8 +73,6 @@ class Cache:
         self.filled.set()
         for resource in list(self._changed):
             self._notify(resource)
-        for callback in self.on_refill:
-            callback()
         self._wake()
         self._log.info("cache_filled", revision=revision, records=len(records))
 
@@ -81,6 +80,8 @@ class Cache:
         async for batch in self._store.watch(ROOT, start_revision=self.registry.revision + 1):
             for resource in sorted(self.registry.apply(batch.events, batch.revision)):
                 self._notify(resource)
+            for callback in self.on_batch:
+                callback()
             self._wake()
 
     def _wake(self) -> None:

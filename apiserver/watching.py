@@ -4,6 +4,7 @@ A watcher is a place in the window and nothing more. When it falls so far behind
 gets a 410 `Expired` and its stream ends; it lists again.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 
 from apiserver.cache import Cache
@@ -88,11 +89,11 @@ class Watcher:
                 place = None
                 continue
             if not events:
-                if bookmarks and self._clock.monotonic() - last_sent > BOOKMARK_SECONDS:
+                if bookmarks and self._clock.monotonic() - last_sent >= BOOKMARK_SECONDS:
                     version = max(version, pack_list(self._cache.registry.revision))
                     last_sent = self._clock.monotonic()
                     yield _bookmark(version)
-                await changed.wait()
+                await _wait(changed)
                 continue
             response, read = self._respond(kind, wanted, events)
             place += read
@@ -116,6 +117,15 @@ class Watcher:
                 if size > BYTES_A_MESSAGE_MAX:
                     return response, at + 1
         return response, len(events)
+
+
+async def _wait(changed: asyncio.Event) -> None:
+    """Until something changed, or it is time for a bookmark."""
+    try:
+        async with asyncio.timeout(BOOKMARK_SECONDS):
+            await changed.wait()
+    except TimeoutError:
+        return
 
 
 def _event_for(kind: Kind, wanted: ObjectFilter, event: LogEvent) -> WatchEvent | None:

@@ -9,6 +9,7 @@ REGISTRY = b"/orrery/registry/"
 EPOCHS = b"/orrery/epochs/"
 LEDGER = b"/orrery/ledger/"
 BARRIER = b"/orrery/barrier/"
+COMPACTION = b"/orrery/compaction"
 TAKEN, RETURNED = b"/taken", b"/returned"
 
 
