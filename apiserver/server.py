@@ -13,6 +13,8 @@ from apiserver.cache import Cache
 from apiserver.committer import Committer
 from apiserver.compaction import Compactor, expire
 from apiserver.create import create
+from apiserver.group_binding import GroupBinder
+from apiserver.judging import Judge
 from apiserver.lanes import TaskOwner
 from apiserver.ledgers import Ledgers, Releaser
 from apiserver.objects import Tools
@@ -90,9 +92,9 @@ class ApiService:
         self._tools = Tools(store, self.cache, self.committer, ledgers, releaser, decoder, clock, rng)
         self._reader = Reader(store, self.cache, ledgers)
         self._watcher = Watcher(self.cache, clock)
-        self._binder = Binder(
-            store, self.cache, self.committer, ledgers, clock, self._owner, decoder, settings.leases()
-        )
+        judge = Judge(self.cache, decoder, settings.leases())
+        self._binder = Binder(store, self.cache, self.committer, ledgers, clock, self._owner, judge)
+        self._groups = GroupBinder(store, self.cache, self.committer, ledgers, clock, judge)
         self.compactor = Compactor(store, self.cache, clock, settings.compaction_seconds, log)
         self.cache.on_batch.append(lambda: expire(self.cache))
 
@@ -249,4 +251,4 @@ class ApiService:
 
     async def BindGroup(self, request: BindGroupRequest, _context: CallContext) -> BindGroupResponse:
         fence = request.fence if request.HasField("fence") else None
-        return await self._binder.bind_group(list(request.bindings), fence, self._tools.new_id())
+        return await self._groups.bind_group(list(request.bindings), fence, self._tools.new_id())
