@@ -75,7 +75,6 @@ class _Endpoint:
         self.range = self._unary("KV/Range", pb.RangeResponse)
         self.txn = self._unary("KV/Txn", pb.TxnResponse)
         self.compact = self._unary("KV/Compact", pb.CompactionResponse)
-        self.status = self._unary("Maintenance/Status", pb.StatusResponse)
         self.watch: Any = self.channel.stream_stream(
             "/etcdserverpb.Watch/Watch",
             request_serializer=pb.WatchRequest.SerializeToString,
@@ -150,12 +149,6 @@ class EtcdStore:
             await self._call("compact", pb.CompactionRequest(revision=revision), write=True)
         except _CompactedSomewhere:
             return
-
-    async def version(self) -> str:
-        """etcd's own version, "3.5.16"."""
-        response = await self._call("status", pb.StatusRequest(), write=False)
-        version: str = response.version
-        return version
 
     async def close(self) -> None:
         self._closed = True
@@ -305,16 +298,3 @@ def _now() -> float:
 def _is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-async def wait_until_answering(store: EtcdStore, *, attempts: int, pause_seconds: float) -> str:
-    """etcd's version, once it answers. Raises the last StoreError after `attempts`."""
-    assert attempts > 0
-    while True:
-        attempts -= 1
-        try:
-            return await store.version()
-        except StoreError:
-            if not attempts:
-                raise
-        await asyncio.sleep(pause_seconds)

@@ -19,8 +19,6 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
-import psutil
-
 HOST = "127.0.0.1"
 VERSION_MIN = (3, 4, 0)
 # https://github.com/etcd-io/etcd/blob/main/Documentation/postmortems/v3.5-data-inconsistency.md
@@ -30,7 +28,7 @@ TXN_OPERATIONS_MAX = 8_192
 REQUEST_BYTES_MAX = 32 * 1024 * 1024
 QUOTA_BYTES = 4 * 1024 * 1024 * 1024
 START_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 5.0
+STOP_SECONDS_MAX = 15.0
 POLL_SECONDS = 0.02
 HEALTH_SECONDS_MAX = 1.0
 VERSION_SECONDS_MAX = 20.0
@@ -276,20 +274,6 @@ def _log_tail(path: Path) -> str:
         return log.read().decode(errors="replace")
 
 
-def stop_process(pid: int, seconds_max: float = STOP_SECONDS_MAX) -> None:
-    """SIGTERM, and SIGKILL after `seconds_max`; returns when the process is gone."""
-    try:
-        process = psutil.Process(pid)
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(seconds_max)
-        except psutil.TimeoutExpired:
-            process.kill()
-            process.wait(seconds_max)
-    except psutil.NoSuchProcess:
-        return
-
-
 @dataclass(frozen=True, slots=True)
 class EtcdOptions:
     """One member. A port of 0 is chosen free when it starts."""
@@ -357,7 +341,7 @@ class EtcdProcess:
         wait_until_answers(process, options.client_port, options.log_path, seconds_max)
         return process
 
-    def stop(self, *, seconds_max: float = 15.0, discard: bool = False) -> None:
+    def stop(self, *, seconds_max: float = STOP_SECONDS_MAX, discard: bool = False) -> None:
         """Asks it to end and waits. `discard`: nobody will read its data again, so it is killed outright.
 
         Raises:

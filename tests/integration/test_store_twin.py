@@ -156,7 +156,7 @@ async def in_memory(steps: list[Step]) -> list[object]:
     return await History(store, await put(store, b"/base", b"")).run(steps)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=st.lists(STEPS, min_size=1, max_size=10))
 def test_the_twin_answers_as_etcd_does(etcd: Etcd, steps: list[Step]) -> None:
     assert asyncio.run(in_memory(steps)) == asyncio.run(on_etcd(etcd.endpoint, steps))
