@@ -355,3 +355,15 @@ class EtcdProcess:
         except subprocess.TimeoutExpired:
             raise EtcdError(f"etcd (pid {self.pid}) did not stop within {seconds_max:.0f} s") from None
         self._process = None
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash would end it; its data is meant to survive.
+
+        Raises:
+            EtcdError: a version that must not be killed; it goes on then.
+        """
+        refuse_if_unsafe_to_kill(self.binary.version)
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None

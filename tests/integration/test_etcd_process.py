@@ -1,6 +1,8 @@
 """Finding and running etcd: what is taken, and the sentence for each way to fail."""
 
 import socket
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -12,10 +14,12 @@ from services.lab.etcd import (
     EtcdPortTaken,
     EtcdProcess,
     answers,
+    etcd_command,
     find_etcd,
     free_ports,
     port_is_taken,
     refuse_if_unsafe_to_kill,
+    wait_until_answers,
 )
 
 
@@ -104,3 +108,27 @@ def test_an_etcd_that_ends_at_once_points_to_its_log(tmp_path: Path) -> None:
     binary = find_etcd(fake_etcd(tmp_path, "etcd Version: 3.5.16"))
     with pytest.raises(EtcdError, match=r"etcd ended at once with code 0: its log .*etcd\.log says why"):
         EtcdProcess(binary, EtcdOptions(tmp_path / "data", tmp_path / "etcd.log")).start()
+
+
+def test_a_port_that_is_lost_between_the_look_and_the_start_is_told_apart(tmp_path: Path) -> None:
+    """So that a start with chosen ports can choose others."""
+    with socket.socket() as thief:
+        thief.bind(("127.0.0.1", 0))
+        thief.listen()
+        client, (peer,) = thief.getsockname()[1], free_ports(1)
+        log_path = tmp_path / "etcd.log"
+        with log_path.open("wb") as log:
+            command = etcd_command(find_etcd(), tmp_path / "data", client, peer, fsync=False)
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+        with pytest.raises(EtcdPortTaken, match=f"taken as it started .port {client}.; try again"):
+            wait_until_answers(process, client, log_path)
+
+
+def test_killing_asks_first_whether_this_etcd_bears_it(tmp_path: Path) -> None:
+    unsafe = replace(find_etcd(), version=(3, 5, 1))
+    process = EtcdProcess(unsafe, EtcdOptions(tmp_path / "data", tmp_path / "etcd.log", fsync=False))
+    pid = process.start()
+    with pytest.raises(EtcdError, match="not to be killed"):
+        process.kill()
+    assert psutil.pid_exists(pid)
+    process.stop(discard=True)

@@ -1,6 +1,7 @@
 """What only a store on a real network has to bear: lost connections, silent servers, restarts, limits."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from apiserver.store.protocol import (
     StoreOutcomeUnknown,
     StoreUnavailable,
 )
-from services.lab.etcd import EtcdOptions, EtcdProcess, find_etcd, free_port
+from services.lab.etcd import EtcdError, EtcdOptions, EtcdProcess, find_etcd, free_port, refuse_if_unsafe_to_kill
 from tests.conftest import Etcd
 from tests.integration.store_traffic import Proxy, batches_until, events, put
 
@@ -180,5 +181,55 @@ async def test_a_full_etcd_refuses_writes_by_name_and_still_answers_reads(tmp_pa
                 await put(store, b"/full/%d" % number, b"x" * 500_000)
         assert await store.get(b"/full/0") is not None
         await store.close()
+    finally:
+        await asyncio.to_thread(process.stop, discard=True)
+
+
+async def write_until(store: EtcdStore, done: asyncio.Event) -> set[bytes]:
+    """Writes a new key at a time and returns those that were acknowledged; what fails is left as it is."""
+    acknowledged = set()
+    number = 0
+    while not done.is_set():
+        key = b"/w/%06d" % number
+        number += 1
+        with contextlib.suppress(StoreUnavailable, StoreOutcomeUnknown):
+            await put(store, key, b"")
+            acknowledged.add(key)
+    return acknowledged
+
+
+async def test_nothing_acknowledged_is_lost_or_told_twice_when_etcd_is_killed_again_and_again(tmp_path: Path) -> None:
+    binary = find_etcd()
+    try:
+        refuse_if_unsafe_to_kill(binary.version)
+    except EtcdError as refusal:
+        pytest.skip(str(refusal))
+    process = EtcdProcess(binary, EtcdOptions(tmp_path / "data", tmp_path / "etcd.log"))
+    await asyncio.to_thread(process.start)
+    try:
+        store = EtcdStore([process.endpoint], timeout_seconds=2.0)
+        watched = EtcdStore([process.endpoint])
+        done = asyncio.Event()
+        writing = asyncio.create_task(write_until(store, done))
+        told: list[bytes] = []
+        watch = watched.watch(b"/w/", start_revision=2)
+        async with asyncio.timeout(90):
+            for life in range(1, 4):
+                while len(told) < 50 * life:
+                    told += [event.record.key for event in (await anext(watch)).events]
+                await asyncio.to_thread(process.kill)
+                await asyncio.to_thread(process.start)
+            done.set()
+            acknowledged = await writing
+            last = EtcdStore([process.endpoint])
+            await put(last, b"/w/end", b"")
+            await last.close()
+            while told[-1] != b"/w/end":
+                told += [event.record.key for event in (await anext(watch)).events]
+        assert acknowledged <= set(told)
+        assert len(told) == len(set(told))
+        assert told == sorted(told)
+        await store.close()
+        await watched.close()
     finally:
         await asyncio.to_thread(process.stop, discard=True)
