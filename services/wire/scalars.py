@@ -167,11 +167,11 @@ def _check_plain(data: Any) -> None:
             elif isinstance(item, str):
                 read_string(item)
             elif isinstance(item, float) and not math.isfinite(item):
-                raise ValueError(f"JSON has no {shown(item)}")
+                raise ValueError(f"JSON cannot hold {shown(item)}")
             elif isinstance(item, int) and abs(item) > _NUMBER_SHOWN_MAX:
                 raise ValueError(f"{shown(item)} is too long")
             elif not (item is None or isinstance(item, int | float)):
-                raise ValueError(f"JSON has no {shown(item)}")
+                raise ValueError(f"JSON cannot hold {shown(item)}")
         level = below
 
 
