@@ -338,7 +338,13 @@ class EtcdProcess:
             fsync=options.fsync,
             quota_bytes=options.quota_bytes,
         )
-        wait_until_answers(process, options.client_port, options.log_path, seconds_max)
+        try:
+            wait_until_answers(process, options.client_port, options.log_path, seconds_max)
+        except BaseException:
+            # Ctrl-C among them: nobody else knows of it yet.
+            process.kill()
+            process.wait()
+            raise
         return process
 
     def stop(self, *, seconds_max: float = STOP_SECONDS_MAX, discard: bool = False) -> None:

@@ -1,0 +1,178 @@
+"""What `orrery status` shows: who leads under which epoch, queue lengths, pods by phase, nodes, and the processes."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from protos.orrery.v1 import node_pb2
+from protos.orrery.v1.pod_pb2 import PodStatus
+from protos.orrery.v1.scheduler_pb2 import SchedulerStatus
+from services.lab import etcd
+from services.lab.connect import Session, healthy, scheduler_status, session
+from services.lab.errors import MeshDown
+from services.lab.state import MeshFolder, ProcessRecord
+from services.model.errors import ApiError
+from services.wire.metadata import read_envelope
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+REFRESH_SECONDS = 1.0
+HEALTHY, STARTING, GONE = "healthy", "not serving", "not running"
+_STYLE = {HEALTHY: "green", STARTING: "yellow", GONE: "red"}
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    process: ProcessRecord
+    health: str
+    memory_bytes: int
+    cpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class MeshStatus:
+    """`phases` and `nodes` are None when no API server answers; `waiting` counts Pending pods without a node."""
+
+    name: str
+    processes: tuple[ProcessStatus, ...]
+    schedulers: Mapping[str, SchedulerStatus]
+    phases: Mapping[str, int] | None
+    nodes: tuple[int, int] | None
+
+    @property
+    def healthy(self) -> bool:
+        return all(process.health == HEALTHY for process in self.processes)
+
+
+async def take(folder: MeshFolder) -> MeshStatus:
+    """One look at the mesh. Raises MeshDown when nothing of it runs."""
+    record = folder.read()
+    if record is None or not record.running:
+        raise MeshDown(folder.name)
+    if not any(process.alive() for process in record.of("apiserver")):
+        return MeshStatus(
+            folder.name, tuple([_gone_or_starting(process) for process in record.processes]), {}, None, None
+        )
+    async with session(folder, timeout_seconds=5.0) as client:
+        return await look(client)
+
+
+def _gone_or_starting(process: ProcessRecord) -> ProcessStatus:
+    return ProcessStatus(process, STARTING if process.alive() else GONE, 0, 0.0)
+
+
+async def look(client: Session) -> MeshStatus:
+    """One look over an open session."""
+    processes = []
+    schedulers: dict[str, SchedulerStatus] = {}
+    for process in client.record.processes:
+        processes.append(await _process_status(client, process))
+        if process.program == "scheduler":
+            told = await scheduler_status(client.transport, process)
+            if told is not None:
+                schedulers[process.name] = told
+    try:
+        pods, _ = await client.api.list("pods", resource_version="0")
+        nodes, _ = await client.api.list("nodes", resource_version="0")
+    except ApiError:
+        return MeshStatus(client.folder.name, tuple(processes), schedulers, None, None)
+    phases = Counter(_phase(item.value) for item in pods)
+    ready = sum(_ready(item.value) for item in nodes)
+    return MeshStatus(client.folder.name, tuple(processes), schedulers, phases, (ready, len(nodes)))
+
+
+async def _process_status(client: Session, process: ProcessRecord) -> ProcessStatus:
+    running = process.find()
+    if running is None:
+        return ProcessStatus(process, GONE, 0, 0.0)
+    if process.program == "etcd":
+        serving = etcd.answers(process.port)
+    else:
+        serving = await healthy(client.transport, process)
+    try:
+        with running.oneshot():
+            times = running.cpu_times()
+            return ProcessStatus(
+                process, HEALTHY if serving else STARTING, running.memory_info().rss, times.user + times.system
+            )
+    except psutil.Error:
+        return ProcessStatus(process, GONE, 0, 0.0)
+
+
+def _phase(value: bytes) -> str:
+    envelope = read_envelope(value)
+    phase = PodStatus.FromString(envelope.status).phase or "Pending"
+    if phase == "Pending":
+        return "Pending, has a node" if envelope.HasField("placed") else "Pending"
+    return phase
+
+
+def _ready(value: bytes) -> bool:
+    node = node_pb2.Node.FromString(value)
+    return any(item.type == "Ready" and item.status == "True" for item in node.status.conditions)
+
+
+def render(status: MeshStatus) -> "Group":
+    """The whole picture as something that rich prints."""
+    from rich.console import Group
+    from rich.text import Text
+
+    leader = next((told for told in status.schedulers.values() if told.leader), None)
+    lines = [Text.from_markup(f"mesh [bold]{status.name}[/]")]
+    if leader is not None:
+        lines.append(
+            Text.from_markup(
+                f"leader [bold]{leader.name}[/], epoch {leader.fencing_token}; queue: {leader.queue_active} active, "
+                f"{leader.queue_backoff} in backoff, {leader.queue_unschedulable} unschedulable, "
+                f"{leader.queue_gated} gated; {leader.assumed} binds in flight, {leader.bound} bound"
+            )
+        )
+    else:
+        lines.append(Text("no scheduler leads at this moment", style="yellow"))
+    if status.nodes is not None:
+        lines.append(Text(f"nodes: {status.nodes[0]} of {status.nodes[1]} ready"))
+    if status.phases is None:
+        lines.append(Text("no API server answers", style="red"))
+    else:
+        counts = ", ".join(f"{count} {phase}" for phase, count in sorted(status.phases.items()))
+        lines.append(Text(f"pods: {counts or 'none'}"))
+    return Group(*lines, Text(""), _process_table(status))
+
+
+def _process_table(status: MeshStatus) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("PROCESS", "HEALTH", "PID", "ADDRESS", "MEMORY", "CPU", "ROLE"):
+        table.add_column(column, justify="right" if column in ("PID", "MEMORY", "CPU") else "left")
+    for item in status.processes:
+        told = status.schedulers.get(item.process.name)
+        role = "" if told is None else "leader" if told.leader else "standby"
+        gone = item.health == GONE
+        table.add_row(
+            item.process.name,
+            f"[{_STYLE[item.health]}]{item.health}[/]",
+            "-" if gone else str(item.process.pid),
+            item.process.address,
+            "-" if gone else f"{item.memory_bytes / 2**20:.0f} MiB",
+            "-" if gone else f"{item.cpu_seconds:.1f} s",
+            role,
+        )
+    return table
+
+
+async def watch_status(folder: MeshFolder, out: Any) -> None:
+    """Shows the picture again and again until it is cancelled. Raises MeshDown when nothing of the mesh runs."""
+    from rich.live import Live
+
+    from services.runtime.clock import RealClock
+
+    clock = RealClock()
+    with Live(render(await take(folder)), console=out, auto_refresh=False, screen=False) as live:
+        while True:
+            await clock.sleep(REFRESH_SECONDS)
+            live.update(render(await take(folder)), refresh=True)
