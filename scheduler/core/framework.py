@@ -1,0 +1,250 @@
+"""The scheduling framework: the extension points, and what a plugin may answer at each.
+
+The points and their order are Kubernetes' (pkg/scheduler/framework, 1.36). Points up to Permit are pure and synchronous
+and look at all nodes at once: `filter` answers a `Mask`, `score` a column. A plugin defines the methods of the points that
+it takes part in, and no others; `Plugin` subclasses are found by the names of their methods. `PerNodePlugin` is for
+authors who want one node at a time: slower, same answer.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Generic, Protocol, TypeVar, cast, runtime_checkable
+
+import numpy as np
+
+from scheduler.core.status import Code, Status
+from scheduler.core.table import I64, Bools, NodeTable
+from services.model.devices import DeviceShare
+from services.model.node import NodeView
+from services.model.pod import PodView
+
+SCORE_MAX = 100
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Key(Generic[T]):
+    """A typed name in a CycleState; each plugin owns its own."""
+
+    name: str
+
+
+class CycleState:
+    """What plugins keep for one cycle of one pod."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, object] = {}
+
+    def write(self, key: Key[T], value: T) -> None:
+        self._values[key.name] = value
+
+    def read(self, key: Key[T]) -> T:
+        """Raises KeyError when nothing was written."""
+        return cast("T", self._values[key.name])
+
+    def get(self, key: Key[T]) -> T | None:
+        return cast("T | None", self._values.get(key.name))
+
+    def clone(self) -> "CycleState":
+        """A copy whose entries are shared until they are written."""
+        copy = CycleState()
+        copy._values = dict(self._values)
+        return copy
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """A Filter's verdict on every row: 0 passes; any other number is turned into code and reasons by `explain`."""
+
+    codes: I64
+    explain: Callable[[int], tuple[Code, tuple[str, ...]]]
+
+
+class EventKind(Enum):
+    """What may wake a waiting pod (Kubernetes' ClusterEvent)."""
+
+    NODE_ADD = "NodeAdd"
+    NODE_ALLOCATABLE = "NodeAllocatableChange"
+    NODE_LABEL = "NodeLabelChange"
+    NODE_TAINT = "NodeTaintChange"
+    TOPOLOGY = "NodeTopologyChange"
+    POD_REMOVED = "AssignedPodDelete"
+    POD_CHANGED = "PodUpdate"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvent:
+    """`node` is set for node events (`old` before it), `pod` for pod events."""
+
+    kind: EventKind
+    node: NodeView | None = None
+    old: NodeView | None = None
+    pod: PodView | None = None
+
+
+class Plugin:
+    """Base of all plugins. `name` stands in configuration, reasons, spans and metrics."""
+
+    name = ""
+
+    def wakes(self, event: ClusterEvent, pod: PodView) -> bool:
+        """Whether `event` may make schedulable a pod that this plugin rejected (a queueing hint). When in doubt, yes."""
+        del event, pod
+        return True
+
+
+@runtime_checkable
+class PreEnqueuePlugin(Protocol):
+    name: str
+
+    def pre_enqueue(self, pod: PodView) -> Status: ...
+
+
+@runtime_checkable
+class QueueSortPlugin(Protocol):
+    name: str
+
+    def sort_key(self, pod: PodView, added_at: float) -> tuple[float, ...]: ...
+
+
+@runtime_checkable
+class PreFilterPlugin(Protocol):
+    name: str
+
+    def pre_filter(self, state: CycleState, pod: PodView, nodes: NodeTable) -> "PreFilterResult": ...
+
+
+@runtime_checkable
+class FilterPlugin(Protocol):
+    name: str
+
+    def filter(self, state: CycleState, pod: PodView, nodes: NodeTable) -> Mask: ...
+
+
+@runtime_checkable
+class PostFilterPlugin(Protocol):
+    name: str
+
+    def post_filter(self, state: CycleState, pod: PodView, nodes: NodeTable) -> Status: ...
+
+
+@runtime_checkable
+class PreScorePlugin(Protocol):
+    name: str
+
+    def pre_score(self, state: CycleState, pod: PodView, nodes: NodeTable, feasible: Bools) -> Status: ...
+
+
+@runtime_checkable
+class ScorePlugin(Protocol):
+    name: str
+
+    def score(self, state: CycleState, pod: PodView, nodes: NodeTable, feasible: I64) -> I64: ...
+
+
+@runtime_checkable
+class NormalizePlugin(Protocol):
+    name: str
+
+    def normalize(self, state: CycleState, pod: PodView, scores: I64) -> I64: ...
+
+
+@runtime_checkable
+class ReservePlugin(Protocol):
+    name: str
+
+    def reserve(self, state: CycleState, pod: PodView, nodes: NodeTable, row: int) -> "Reservation": ...
+
+
+@runtime_checkable
+class PermitPlugin(Protocol):
+    name: str
+
+    def permit(self, state: CycleState, pod: PodView, node_name: str) -> tuple[Status, float]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PreFilterResult:
+    """`status`: Success, Skip, or a refusal of the pod as a whole. `rows`: where to look; None for everywhere."""
+
+    status: Status
+    rows: I64 | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What a Reserve plugin set aside: the devices, for the plugin that chooses them."""
+
+    status: Status
+    devices: tuple[DeviceShare, ...] = ()
+
+
+class PerNodePlugin(Plugin):
+    """An adapter: `filter_node` and `score_node` for one node at a time."""
+
+    def filter_node(self, state: CycleState, pod: PodView, node: NodeView) -> Status:
+        del state, pod, node
+        return Status(Code.SUCCESS)
+
+    def filter(self, state: CycleState, pod: PodView, nodes: NodeTable) -> Mask:
+        """All rows through `filter_node`; equal statuses share a number."""
+        codes = np.zeros(nodes.size, dtype=np.int64)
+        known: dict[Status, int] = {}
+        for row, view in enumerate(nodes.views):
+            if view is not None:
+                status = self.filter_node(state, pod, view)
+                if not status.ok:
+                    codes[row] = known.setdefault(status, len(known) + 1)
+        statuses = {number: status for status, number in known.items()}
+
+        def explain(number: int) -> tuple[Code, tuple[str, ...]]:
+            return statuses[number].code, statuses[number].reasons
+
+        return Mask(codes, explain)
+
+
+@dataclass(frozen=True, slots=True)
+class Weighted:
+    """A score plugin and its weight in a profile."""
+
+    plugin: ScorePlugin
+    weight: int
+
+
+@dataclass(slots=True)
+class Profile:
+    """The plugins of one schedulerName, in order, sorted into their extension points."""
+
+    scheduler_name: str
+    plugins: Sequence[Plugin]
+    weights: dict[str, int]
+    queue_sort: QueueSortPlugin = field(init=False)
+    pre_enqueue: list[PreEnqueuePlugin] = field(init=False)
+    pre_filter: list[PreFilterPlugin] = field(init=False)
+    filter: list[FilterPlugin] = field(init=False)
+    post_filter: list[PostFilterPlugin] = field(init=False)
+    pre_score: list[PreScorePlugin] = field(init=False)
+    score: list[Weighted] = field(init=False)
+    reserve: list[ReservePlugin] = field(init=False)
+    permit: list[PermitPlugin] = field(init=False)
+    by_name: dict[str, Plugin] = field(init=False)
+
+    def __post_init__(self) -> None:
+        sorters = [plugin for plugin in self.plugins if isinstance(plugin, QueueSortPlugin)]
+        assert len(sorters) == 1, "a profile has exactly one QueueSort plugin"
+        self.queue_sort = sorters[0]
+        self.pre_enqueue = [plugin for plugin in self.plugins if isinstance(plugin, PreEnqueuePlugin)]
+        self.pre_filter = [plugin for plugin in self.plugins if isinstance(plugin, PreFilterPlugin)]
+        self.filter = [plugin for plugin in self.plugins if isinstance(plugin, FilterPlugin)]
+        self.post_filter = [plugin for plugin in self.plugins if isinstance(plugin, PostFilterPlugin)]
+        self.pre_score = [plugin for plugin in self.plugins if isinstance(plugin, PreScorePlugin)]
+        self.score = [
+            Weighted(plugin, self.weights.get(plugin.name, 1))
+            for plugin in self.plugins
+            if isinstance(plugin, ScorePlugin) and self.weights.get(plugin.name, 1) > 0
+        ]
+        self.reserve = [plugin for plugin in self.plugins if isinstance(plugin, ReservePlugin)]
+        self.permit = [plugin for plugin in self.plugins if isinstance(plugin, PermitPlugin)]
+        self.by_name = {plugin.name: plugin for plugin in self.plugins}
+        assert len(self.by_name) == len(self.plugins), "each plugin is in a profile once"
