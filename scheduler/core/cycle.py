@@ -178,7 +178,9 @@ class Cycle:
         if isinstance(plugin, NormalizePlugin):
             scores = plugin.normalize(state, pod, scores)
         if scores.shape != rows.shape or scores.dtype.kind != "i":
-            decision.error = f"plugin {plugin.name} answered {scores.dtype} scores of shape {scores.shape} for {len(rows)} nodes"
+            decision.error = (
+                f"plugin {plugin.name} answered {scores.dtype} scores of shape {scores.shape} for {len(rows)} nodes"
+            )
             return None
         low, high = int(scores.min()), int(scores.max())
         if low < 0 or high > SCORE_MAX:
@@ -205,7 +207,9 @@ class Cycle:
         """The chosen node first, then the best of the others."""
         kept = min(SCORES_KEPT, len(rows))
         top = np.argpartition(-totals, kept - 1)[:kept]
-        others = sorted((at for at in top.tolist() if at != chosen), key=lambda at: (-int(totals[at]), nodes.names[rows[at]]))
+        others = sorted(
+            (at for at in top.tolist() if at != chosen), key=lambda at: (-int(totals[at]), nodes.names[rows[at]])
+        )
         for at in [chosen, *others][:SCORES_KEPT]:
             plugins = tuple((name, int(scores[at]), weight) for name, scores, weight in columns)
             decision.scores.append(NodeScore(nodes.names[rows[at]], int(totals[at]), plugins))

@@ -1,0 +1,236 @@
+"""The scheduling queue: active, backoff, unschedulable, gated.
+
+A pod that failed waits until an event that one of the plugins that rejected it says may help; then it goes to the active
+queue, by way of backoff while its backoff lasts (1 s doubling to 10 s: Kubernetes' defaults). Events that arrive while a
+pod is being tried or bound are kept and replayed when that fails, so that none is missed. A flush of pods that have
+waited FLUSH_SECONDS exists only as a detector: a pod that it finds schedulable was asleep by mistake, and is counted.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from scheduler.core.framework import ClusterEvent, EventKind, Plugin, Profile
+from services.model.pod import PodView
+
+BACKOFF_FIRST_SECONDS = 1.0
+BACKOFF_SECONDS_MAX = 10.0
+FLUSH_SECONDS = 300.0
+# Events kept for one pod in flight; beyond that it is retried without asking.
+EVENTS_KEPT_MAX = 512
+
+
+@dataclass(slots=True)
+class Queued:
+    """A pod on its way through the queue. `place`: which queue it is in, or "flight" while it is tried or bound."""
+
+    pod: PodView
+    added_at: float
+    place: str = ""
+    attempts: int = 0
+    backoff_until: float = 0.0
+    woken_by: str = "PodAdd"
+    enqueued_at: float = 0.0
+    failed_plugins: frozenset[str] = frozenset()
+    waiting_since: float = 0.0
+    # (time, what) of each move, for the span of the wait.
+    moves: list[tuple[float, str]] = field(default_factory=list)
+    events: list[ClusterEvent] = field(default_factory=list)
+    overflowed: bool = False
+    flushed: bool = False
+
+
+class SchedulingQueue:
+    """Queues of one scheduler. `profiles`: by schedulerName; pods of others are not ours."""
+
+    def __init__(self, profiles: dict[str, Profile]) -> None:
+        self._profiles = profiles
+        self._pods: dict[str, Queued] = {}
+        self._active: list[tuple[tuple[float, ...], int, str]] = []
+        self._backoff: list[tuple[float, int, str]] = []
+        self._counts = {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0, "flight": 0}
+        self._unschedulable: dict[str, None] = {}
+        self._flight: dict[str, None] = {}
+        self._sequence = 0
+        self.moved_by_flush = 0
+
+    def length(self, place: str) -> int:
+        """How many pods are in "active", "backoff", "unschedulable", "gated" or "flight"."""
+        return self._counts[place]
+
+    def get(self, uid: str) -> Queued | None:
+        return self._pods.get(uid)
+
+    def profile_of(self, pod: PodView) -> Profile:
+        return self._profiles[pod.spec.scheduler_name]
+
+    def is_ours(self, pod: PodView) -> bool:
+        return pod.spec.scheduler_name in self._profiles
+
+    # Moves.
+
+    def _move(self, queued: Queued, place: str, now: float, why: str) -> None:
+        uid = queued.pod.uid
+        if queued.place:
+            self._counts[queued.place] -= 1
+            self._unschedulable.pop(uid, None)
+            self._flight.pop(uid, None)
+        queued.place = place
+        queued.woken_by = why if place == "active" else queued.woken_by
+        queued.moves.append((now, f"{place}: {why}"))
+        self._counts[place] += 1
+        self._sequence += 1
+        if place == "active":
+            queued.enqueued_at = now
+            key = self.profile_of(queued.pod).queue_sort.sort_key(queued.pod, queued.added_at)
+            heapq.heappush(self._active, (key, self._sequence, uid))
+        elif place == "backoff":
+            heapq.heappush(self._backoff, (queued.backoff_until, self._sequence, uid))
+        elif place == "unschedulable":
+            queued.waiting_since = now
+            self._unschedulable[uid] = None
+        elif place == "flight":
+            self._flight[uid] = None
+
+    def add(self, pod: PodView, now: float) -> None:
+        """A pod that is to be scheduled; one that is known is updated."""
+        queued = self._pods.get(pod.uid)
+        if queued is not None:
+            self.update(pod, now)
+            return
+        queued = Queued(pod, added_at=now)
+        self._pods[pod.uid] = queued
+        self._enqueue(queued, now, "PodAdd")
+
+    def _enqueue(self, queued: Queued, now: float, why: str) -> None:
+        for plugin in self.profile_of(queued.pod).pre_enqueue:
+            status = plugin.pre_enqueue(queued.pod)
+            if not status.ok:
+                queued.failed_plugins = frozenset((plugin.name,))
+                self._move(queued, "gated", now, ", ".join(status.reasons))
+                return
+        if now < queued.backoff_until:
+            self._move(queued, "backoff", now, why)
+        else:
+            self._move(queued, "active", now, why)
+
+    def update(self, pod: PodView, now: float) -> None:
+        """The pod itself changed: what may make it schedulable wakes it."""
+        queued = self._pods[pod.uid]
+        old, queued.pod = queued.pod, pod
+        if old.spec is pod.spec and old.labels == pod.labels:
+            return
+        if queued.place == "gated" or queued.place == "unschedulable":
+            self._enqueue(queued, now, EventKind.POD_CHANGED.value)
+        elif queued.place == "flight":
+            queued.events.append(ClusterEvent(EventKind.POD_CHANGED, pod=pod))
+
+    def remove(self, uid: str) -> Queued | None:
+        """The pod is gone, or placed: forget it."""
+        queued = self._pods.pop(uid, None)
+        if queued is not None:
+            self._counts[queued.place] -= 1
+            self._unschedulable.pop(uid, None)
+            self._flight.pop(uid, None)
+        return queued
+
+    def pop(self, now: float) -> Queued | None:
+        """The next pod to try; it is in flight from now on."""
+        self.tick(now)
+        while self._active:
+            _, _, uid = heapq.heappop(self._active)
+            queued = self._pods.get(uid)
+            if queued is not None and queued.place == "active":
+                queued.attempts += 1
+                queued.events.clear()
+                queued.overflowed = False
+                self._move(queued, "flight", now, "attempt")
+                return queued
+        return None
+
+    def failed(self, uid: str, failed_plugins: frozenset[str], now: float) -> None:
+        """The attempt found no place: wait, unless an event since then may have made one."""
+        queued = self._pods.get(uid)
+        if queued is None:
+            return
+        queued.failed_plugins = failed_plugins
+        queued.backoff_until = now + backoff_seconds(queued.attempts)
+        missed = next((event for event in queued.events if self._wakes(event, queued)), None)
+        events_lost, queued.overflowed = queued.overflowed, False
+        queued.events = []
+        if missed is not None or events_lost:
+            self._move(queued, "backoff", now, missed.kind.value if missed is not None else "EventsOverflow")
+        else:
+            self._move(queued, "unschedulable", now, "no place")
+
+    def retry(self, uid: str, now: float, why: str) -> None:
+        """The attempt was lost to others, not to the cluster: back off and try again."""
+        queued = self._pods.get(uid)
+        if queued is not None:
+            queued.backoff_until = now + backoff_seconds(queued.attempts)
+            self._move(queued, "backoff", now, why)
+
+    def tick(self, now: float) -> None:
+        """Lets out what has backed off long enough, and looks for pods that sleep by mistake."""
+        while self._backoff and self._backoff[0][0] <= now:
+            _, _, uid = heapq.heappop(self._backoff)
+            queued = self._pods.get(uid)
+            if queued is not None and queued.place == "backoff" and queued.backoff_until <= now:
+                self._move(queued, "active", now, _last_cause(queued))
+        for uid in list(self._unschedulable):
+            queued = self._pods[uid]
+            if now - queued.waiting_since < FLUSH_SECONDS:
+                break
+            queued.flushed = True
+            self._move(queued, "active", now, "Flush")
+
+    def placed_after_flush(self, queued: Queued) -> None:
+        """A flushed pod found a place: an event should have woken it."""
+        if queued.flushed:
+            self.moved_by_flush += 1
+
+    def next_wake(self) -> float | None:
+        """When `tick` will next have something to do; None for never."""
+        times = [self._backoff[0][0]] if self._backoff else []
+        oldest = next(iter(self._unschedulable), None)
+        if oldest is not None:
+            times.append(self._pods[oldest].waiting_since + FLUSH_SECONDS)
+        return min(times, default=None)
+
+    def on_event(self, event: ClusterEvent, now: float) -> None:
+        """Wakes exactly the waiting pods that the event may help, and keeps it for those in flight."""
+        for uid in self._flight:
+            queued = self._pods[uid]
+            if len(queued.events) < EVENTS_KEPT_MAX:
+                queued.events.append(event)
+            else:
+                queued.overflowed = True
+        for uid in list(self._unschedulable):
+            queued = self._pods[uid]
+            if self._wakes(event, queued):
+                self._enqueue(queued, now, event.kind.value)
+
+    def _wakes(self, event: ClusterEvent, queued: Queued) -> bool:
+        by_name = self.profile_of(queued.pod).by_name
+        return any(_plugin_wakes(by_name, name, event, queued.pod) for name in sorted(queued.failed_plugins))
+
+    def waiting(self) -> Iterable[Queued]:
+        """All pods that wait for an event, for checkers."""
+        return [self._pods[uid] for uid in self._unschedulable]
+
+
+def _plugin_wakes(by_name: dict[str, Plugin], name: str, event: ClusterEvent, pod: PodView) -> bool:
+    plugin = by_name.get(name)
+    return plugin is None or plugin.wakes(event, pod)
+
+
+def _last_cause(queued: Queued) -> str:
+    return queued.moves[-1][1].partition(": ")[2] if queued.moves else "Backoff"
+
+
+def backoff_seconds(attempts: int) -> float:
+    """1 s after the first attempt, doubling to 10 s (podInitialBackoffSeconds, podMaxBackoffSeconds)."""
+    return min(BACKOFF_SECONDS_MAX, BACKOFF_FIRST_SECONDS * 2.0 ** (max(1, attempts) - 1))
+
+
+Hint = Callable[[ClusterEvent, PodView], bool]

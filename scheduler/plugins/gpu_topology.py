@@ -1,0 +1,163 @@
+"""GpuTopology: which nodes can give the devices that a pod asks for, which would give the best, and which ones to take.
+
+Filter counts, for every node at once, the healthy devices of a wanted model with enough left. Score prefers good links
+for pods that take several whole GPUs, and little waste for all: a share goes where a device is already opened, a whole
+GPU where few would remain. Reserve chooses the devices with the same allocator that the API server and kubelets use.
+"""
+
+from collections import OrderedDict
+
+import numpy as np
+
+from scheduler.core.framework import (
+    SCORE_MAX,
+    ClusterEvent,
+    CycleState,
+    EventKind,
+    Mask,
+    Plugin,
+    PreFilterResult,
+    Reservation,
+)
+from scheduler.core.status import SKIP, SUCCESS, Code, Status
+from scheduler.core.table import I64, Bools, NodeTable
+from services.model.devices import MILLI_WHOLE, DeviceRequest, DeviceShare, allocate
+from services.model.node import TopologyView
+from services.model.pod import PodView
+
+_MEMO_MAX = 65_536
+# A pair of GPUs with this many NVLinks between them (NVSwitch, fourth generation) has the best link there is.
+_LINKS_BEST = 18
+_PATH_POINTS = {"PIX": 5, "PXB": 4, "PHB": 3, "NODE": 2, "SYS": 1}
+
+
+class GpuTopology(Plugin):
+    name = "GpuTopology"
+
+    def __init__(self) -> None:
+        self._qualities: OrderedDict[tuple[int, bytes, int, int], int] = OrderedDict()
+        # Keeps the topologies alive whose identity is in the memo.
+        self._known: dict[int, TopologyView] = {}
+
+    def pre_filter(self, _state: CycleState, pod: PodView, _nodes: NodeTable) -> PreFilterResult:
+        return PreFilterResult(SUCCESS if pod.spec.devices is not None else SKIP)
+
+    def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask:
+        request = pod.spec.devices
+        assert request is not None
+        enough = self._eligible(request, nodes).sum(axis=1) >= request.count
+        # A node that advertises GPUs but reports no hardware is counted by its totals alone.
+        whole = request.milli == MILLI_WHOLE and not request.models
+        codes = np.where(enough | (whole & (nodes.device_count[: nodes.size] == 0)), 0, 1)
+        known = self._of_model(request, nodes).sum(axis=1)
+        codes = np.where((codes == 1) & (known < request.count), 2, codes).astype(np.int64)
+        free = describe(request)
+
+        def explain(number: int) -> tuple[Code, tuple[str, ...]]:
+            if number == 2:
+                return Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (f"node(s) didn't have {free}",)
+            return Code.UNSCHEDULABLE, (f"node(s) didn't have {free} free",)
+
+        return Mask(codes, explain)
+
+    @staticmethod
+    def _of_model(request: DeviceRequest, nodes: NodeTable) -> Bools:
+        models = nodes.device_model[: nodes.size]
+        if not request.models:
+            return models >= 0
+        numbers = [nodes.models[name] for name in sorted(request.models) if name in nodes.models]
+        return np.isin(models, numbers)
+
+    def _eligible(self, request: DeviceRequest, nodes: NodeTable) -> Bools:
+        eligible = nodes.device_free[: nodes.size] >= request.milli
+        return eligible & self._of_model(request, nodes) if request.models else eligible
+
+    def pre_score(self, _state: CycleState, pod: PodView, _nodes: NodeTable, _feasible: Bools) -> Status:
+        return SUCCESS if pod.spec.devices is not None else SKIP
+
+    def score(self, _state: CycleState, pod: PodView, nodes: NodeTable, feasible: I64) -> I64:
+        request = pod.spec.devices
+        assert request is not None
+        packing = self._packing(request, nodes, feasible)
+        if request.count < 2:
+            return packing
+        links = np.array([self._quality(request, nodes, row) for row in feasible.tolist()], dtype=np.int64)
+        return np.asarray((3 * links + packing) // 4, dtype=np.int64)
+
+    @staticmethod
+    def _packing(request: DeviceRequest, nodes: NodeTable, feasible: I64) -> I64:
+        """100 where nothing untouched would remain on the node; less with every device that would."""
+        free = nodes.device_free[feasible]
+        count = np.maximum(nodes.device_count[feasible], 1)
+        untouched = (free == MILLI_WHOLE).sum(axis=1)
+        if request.milli < MILLI_WHOLE:
+            opened = ((free >= request.milli) & (free < MILLI_WHOLE)).sum(axis=1)
+            taken = np.maximum(request.count - opened, 0)
+        else:
+            taken = np.full(len(feasible), request.count)
+        remaining = np.clip(untouched - taken, 0, count)
+        return SCORE_MAX - (SCORE_MAX * remaining // count).astype(np.int64)
+
+    def _quality(self, request: DeviceRequest, nodes: NodeTable, row: int) -> int:
+        """How well the devices hang together that this node would give, 0 to 100."""
+        topology = nodes.topologies[row]
+        if topology is None:
+            return 0
+        free = nodes.device_free[row]
+        # Only which devices are eligible matters, not how free the others are.
+        key = (id(topology), (free >= request.milli).tobytes(), request.count, hash(request.models))
+        known = self._qualities.get(key)
+        if known is None:
+            shares = choose(request, nodes, row)
+            known = quality(topology, [share.index for share in shares]) if shares is not None else 0
+            self._known[id(topology)] = topology
+            self._qualities[key] = known
+            if len(self._qualities) > _MEMO_MAX:
+                self._qualities.clear()
+                self._known.clear()
+        return known
+
+    def reserve(self, _state: CycleState, pod: PodView, nodes: NodeTable, row: int) -> Reservation:
+        request = pod.spec.devices
+        if request is None or nodes.device_count[row] == 0:
+            return Reservation(SUCCESS)
+        shares = choose(request, nodes, row)
+        if shares is None:
+            return Reservation(Status(Code.UNSCHEDULABLE, (f"node didn't have {describe(request)} free",), self.name))
+        return Reservation(SUCCESS, shares)
+
+    def wakes(self, event: ClusterEvent, pod: PodView) -> bool:
+        """Hardware that comes or changes, or a pod that leaves devices."""
+        del pod
+        if event.kind is EventKind.POD_REMOVED:
+            return event.pod is not None and event.pod.spec.devices is not None
+        return event.kind in (EventKind.TOPOLOGY, EventKind.NODE_ADD)
+
+
+def describe(request: DeviceRequest) -> str:
+    """The wish in words: "2 GPU(s)", "460/1000 of a GPU", "1 GPU(s) of model T4"."""
+    of = f" of model {' or '.join(sorted(request.models))}" if request.models else ""
+    if request.milli == MILLI_WHOLE:
+        return f"{request.count} GPU(s){of}"
+    each = f"{request.milli}/1000 of a GPU{of}"
+    return each if request.count == 1 else f"{request.count} times {each}"
+
+
+def choose(request: DeviceRequest, nodes: NodeTable, row: int) -> tuple[DeviceShare, ...] | None:
+    """The devices that this node would give now."""
+    topology = nodes.topologies[row]
+    assert topology is not None
+    free = nodes.device_free[row, : len(topology.devices)].tolist()
+    return allocate(request, free, topology.devices, topology.nvlinks, topology.paths)
+
+
+def quality(topology: TopologyView, indices: list[int]) -> int:
+    """The mean over all pairs: NVLinks count up to 90 of 100 points, PCIe paths up to 50, in nvidia-smi's order."""
+    points = pairs = 0
+    for at, a in enumerate(indices):
+        for b in indices[at + 1 :]:
+            links = min(topology.nvlinks[a][b], topology.nvlinks[b][a])
+            near = _PATH_POINTS.get(topology.paths[a][b], 0)
+            points += 60 + 40 * min(links, _LINKS_BEST) // _LINKS_BEST if links else 10 * near
+            pairs += 1
+    return points // pairs if pairs else SCORE_MAX

@@ -1,0 +1,41 @@
+"""NodePorts: no two pods of a node share a host port."""
+
+import numpy as np
+
+from scheduler.core.framework import ClusterEvent, CycleState, EventKind, Mask, Plugin, PreFilterResult
+from scheduler.core.status import SKIP, SUCCESS, Code
+from scheduler.core.table import NodeTable
+from services.model.pod import HostPort, PodView
+
+_WILDCARD = "0.0.0.0"  # noqa: S104 - Kubernetes' word for every address
+_REASON = "node(s) didn't have free ports for the requested pod ports"
+
+
+def clashes(wanted: HostPort, used_ips: object) -> bool:
+    """Whether an address in use stands in the way; the wildcard clashes with every address."""
+    assert isinstance(used_ips, dict)
+    return bool(used_ips) and (wanted.ip == _WILDCARD or wanted.ip in used_ips or _WILDCARD in used_ips)
+
+
+class NodePorts(Plugin):
+    name = "NodePorts"
+
+    def pre_filter(self, _state: CycleState, pod: PodView, _nodes: NodeTable) -> PreFilterResult:
+        return PreFilterResult(SUCCESS if pod.spec.host_ports else SKIP)
+
+    def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask:
+        codes = np.zeros(nodes.size, dtype=np.int64)
+        for wanted in pod.spec.host_ports:
+            for row, ips in nodes.ports.get((wanted.protocol, wanted.port), {}).items():
+                if clashes(wanted, ips):
+                    codes[row] = 1
+        return Mask(codes, lambda _number: (Code.UNSCHEDULABLE, (_REASON,)))
+
+    def wakes(self, event: ClusterEvent, pod: PodView) -> bool:
+        """A node that comes, or a pod that leaves one of the wanted ports."""
+        if event.kind is EventKind.NODE_ADD:
+            return True
+        if event.kind is not EventKind.POD_REMOVED or event.pod is None:
+            return False
+        left = {(port.protocol, port.port) for port in event.pod.spec.host_ports}
+        return any((port.protocol, port.port) in left for port in pod.spec.host_ports)

@@ -1,0 +1,115 @@
+"""TaintToleration and NodeUnschedulable: decided once for each distinct set of taints, looked up for every node."""
+
+import numpy as np
+
+from scheduler.core.framework import SCORE_MAX, ClusterEvent, CycleState, EventKind, Mask, Plugin
+from scheduler.core.status import Code
+from scheduler.core.table import I64, NodeTable
+from scheduler.plugins.memo import StaticMemo
+from services.model.node import Taint
+from services.model.pod import PodView, Toleration
+
+_UNSCHEDULABLE_TAINT = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
+_REJECTING = ("NoSchedule", "NoExecute")
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """core/v1 Toleration.ToleratesTaint; the numeric operators are off by default and never match."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator in ("", "Equal"):
+        return toleration.value == taint.value
+    return toleration.operator == "Exists"
+
+
+def tolerated(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
+    return any(tolerates(toleration, taint) for toleration in tolerations)
+
+
+class NodeUnschedulable(Plugin):
+    """A cordoned node takes only pods that tolerate its taint."""
+
+    name = "NodeUnschedulable"
+    _reason = "node(s) were unschedulable"
+
+    def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask:
+        codes = nodes.unschedulable[: nodes.size].astype(np.int64)
+        if tolerated(pod.spec.tolerations, _UNSCHEDULABLE_TAINT):
+            codes = np.zeros_like(codes)
+        return Mask(codes, lambda _number: (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (self._reason,)))
+
+    def wakes(self, event: ClusterEvent, pod: PodView) -> bool:
+        """A node that comes, or that is uncordoned."""
+        del pod
+        if event.kind is EventKind.NODE_ADD:
+            return event.node is not None and not event.node.unschedulable
+        return event.kind is EventKind.NODE_TAINT and event.node is not None and not event.node.unschedulable
+
+
+class TaintToleration(Plugin):
+    """Filter by NoSchedule and NoExecute; score by how few PreferNoSchedule taints are not tolerated."""
+
+    name = "TaintToleration"
+
+    def __init__(self) -> None:
+        self._filters: StaticMemo[Mask] = StaticMemo()
+        self._scores: StaticMemo[I64] = StaticMemo()
+
+    def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask:
+        return self._filters.get(pod.spec, nodes, lambda: self._filter(pod, nodes))
+
+    def _filter(self, pod: PodView, nodes: NodeTable) -> Mask:
+        # The number of a set of taints is that of its verdict: 0 passes, else 1 + the set's own number.
+        verdicts = np.array(
+            [
+                0 if self._first_rejecting(pod, taints) is None else number + 1
+                for number, taints in enumerate(nodes.taint_sets)
+            ],
+            dtype=np.int64,
+        )
+        sets = list(nodes.taint_sets)
+
+        def explain(number: int) -> tuple[Code, tuple[str, ...]]:
+            assert self._first_rejecting(pod, sets[number - 1]) is not None
+            return Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ("node(s) had untolerated taint(s)",)
+
+        return Mask(verdicts[nodes.taint_set[: nodes.size]], explain)
+
+    @staticmethod
+    def _first_rejecting(pod: PodView, taints: tuple[Taint, ...]) -> Taint | None:
+        for taint in taints:
+            if taint.effect in _REJECTING and not tolerated(pod.spec.tolerations, taint):
+                return taint
+        return None
+
+    def score(self, _state: CycleState, pod: PodView, nodes: NodeTable, feasible: I64) -> I64:
+        """The count of PreferNoSchedule taints that are not tolerated, before normalising."""
+        counts = self._scores.get(pod.spec, nodes, lambda: self._counts(pod, nodes))
+        return counts[feasible]
+
+    @staticmethod
+    def _counts(pod: PodView, nodes: NodeTable) -> I64:
+        useful = tuple(item for item in pod.spec.tolerations if item.effect in ("", "PreferNoSchedule"))
+        by_set = np.array(
+            [
+                sum(taint.effect == "PreferNoSchedule" and not tolerated(useful, taint) for taint in taints)
+                for taints in nodes.taint_sets
+            ],
+            dtype=np.int64,
+        )
+        return by_set[nodes.taint_set[: nodes.size]]
+
+    def normalize(self, _state: CycleState, _pod: PodView, scores: I64) -> I64:
+        """100 - 100 * n // max; all 100 when nobody has any (DefaultNormalizeScore, reversed)."""
+        most = int(scores.max())
+        if most == 0:
+            return np.full_like(scores, SCORE_MAX)
+        return SCORE_MAX - SCORE_MAX * scores // most
+
+    def wakes(self, event: ClusterEvent, pod: PodView) -> bool:
+        """A node that comes, or whose taints change, and that the pod now tolerates."""
+        if event.kind not in (EventKind.NODE_ADD, EventKind.NODE_TAINT) or event.node is None:
+            return False
+        return self._first_rejecting(pod, event.node.taints) is None
