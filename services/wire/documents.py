@@ -222,7 +222,8 @@ def yaml_documents(text: str, first_line: int) -> Iterator[Any]:
                 builder = Builder()
     except yaml.MarkedYAMLError as error:
         problem = error.problem_mark or error.context_mark
-        line = problem.line + first_line if problem else first_line
+        # The end of the text is no line that an editor shows.
+        line = first_line + min(problem.line, text.count("\n")) if problem else first_line
         said = ", ".join(part for part in (error.context, error.problem) if part)
         raise DocumentError(f"not readable as YAML: {said}", line) from error
     except yaml.reader.ReaderError as error:
