@@ -9,7 +9,7 @@ from services.lab.demo_cluster import PodRun
 from services.lab.explain_view import explanation
 from services.lab.spans import settled_trace
 from services.lab.state import MeshFolder
-from services.lab.trace_view import duration_text, trace_table
+from services.lab.trace_view import duration_text, trace_text
 from services.model.names import ANNOTATION_TRACEPARENT
 from services.model.topology import describe_links
 from services.runtime.telemetry import parse_traceparent
@@ -34,7 +34,7 @@ def print_report(out: Any, folder: MeshFolder, pods: list[PodRun], traces: Path)
     spans = settled_trace(folder.traces_path, trace_id)
     out.print()
     out.rule(f"the trace of {shown.name}", align="left", style="dim")
-    out.print(trace_table(spans))
+    out.print(trace_text(spans, out.width), soft_wrap=True)
     out.print(f"\ntrace {trace_id}, {len(spans)} spans by {', '.join(sorted({span.instance for span in spans}))}")
     out.print(f"again: orrery trace {trace_id} --store {traces}", soft_wrap=True)
 

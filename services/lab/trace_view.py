@@ -9,7 +9,7 @@ from services.tracestore.store import SpanRecord
 BAR_CELLS = 24
 VALUE_CHARACTERS_MAX = 48
 # What every span of ours has anyway, or what its place in the tree says.
-_ATTRIBUTES_HIDDEN = ("rpc.", "orrery.caller", "k8s.pod.", "orrery.source")
+_ATTRIBUTES_HIDDEN = ("rpc.", "db.", "orrery.caller", "orrery.source", "k8s.pod.", "k8s.namespace.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,38 +107,57 @@ def trace_json(trace_id: str, spans: Sequence[SpanRecord]) -> dict[str, Any]:
     }
 
 
-def trace_table(spans: Sequence[SpanRecord], *, events: bool = True) -> Any:
-    """The tree as a rich table: span, process, offset, duration, place in time, what it says."""
-    from rich.table import Table
+def trace_text(spans: Sequence[SpanRecord], width: int, *, events: bool = True) -> Any:
+    """The tree as a rich Text of aligned lines: span, process, offset, duration, place in time, what it says. Lines are
+    cut at `width`, within what a span says.
+    """
     from rich.text import Text
 
+    lines = _lines(spans, events=events)
+    widths = [max((len(line.cells[at]) for line in lines), default=0) for at in range(4)]
+    text = Text()
+    for line in lines:
+        name, process, offset, took = line.cells
+        head = name.ljust(widths[0]) + "  " + process.ljust(widths[1])
+        middle = "  " + offset.rjust(widths[2]) + "  " + took.rjust(widths[3]) + "  "
+        text.append(head, line.style)
+        text.append(middle, "dim" if line.style == "dim" else "")
+        text.append(line.bar.ljust(BAR_CELLS) if line.said else line.bar, "red" if line.style == "red" else "cyan")
+        room = width - len(head) - len(middle) - BAR_CELLS - 1
+        said = line.said if len(line.said) <= room else line.said[: max(0, room - 1)] + "…"
+        text.append(f" {said}\n" if said else "\n", "red" if line.style == "red" else "dim")
+    text.right_crop(1)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    cells: tuple[str, str, str, str]
+    bar: str
+    said: str
+    style: str = ""
+
+
+def _lines(spans: Sequence[SpanRecord], *, events: bool) -> list[_Line]:
     rows = trace_rows(spans)
     total = max((row.offset_ns + row.duration_ns for row in rows), default=0)
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("SPAN", no_wrap=True)
-    table.add_column("PROCESS", no_wrap=True)
-    table.add_column("AT", justify="right", no_wrap=True)
-    table.add_column("TOOK", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True, width=BAR_CELLS)
-    table.add_column("", overflow="ellipsis", no_wrap=True, ratio=1)
+    lines = [_Line(("SPAN", "PROCESS", "AT", "TOOK"), "", "", "bold")]
     for row in rows:
-        name = Text.assemble((row.branch, "dim"), (row.span.name, "red" if row.span.error else ""))
-        said = row.span.error or attributes_text(row.span.attributes)
-        table.add_row(
-            name,
-            row.span.instance,
-            f"+{duration_text(row.offset_ns)}",
-            duration_text(row.duration_ns),
-            Text(bar(row.offset_ns, row.duration_ns, total), style="red" if row.span.error else "cyan"),
-            Text(said, style="dim"),
-        )
-        for event_name, at_ns, attributes in row.span.events if events else ():
-            table.add_row(
-                Text(f"{row.events_branch}· {event_name}", style="dim"),
-                "",
-                Text(f"+{duration_text(at_ns - row.span.start_ns + row.offset_ns)}", style="dim"),
-                "",
-                "",
-                Text(attributes_text(attributes), style="dim"),
+        span = row.span
+        lines.append(
+            _Line(
+                (
+                    row.branch + span.name,
+                    span.instance,
+                    f"+{duration_text(row.offset_ns)}",
+                    duration_text(row.duration_ns),
+                ),
+                bar(row.offset_ns, row.duration_ns, total),
+                " ".join(filter(None, (span.error, attributes_text(span.attributes)))),
+                "red" if span.error else "",
             )
-    return table
+        )
+        for name, at_ns, attributes in span.events if events else ():
+            at = f"+{duration_text(at_ns - span.start_ns + row.offset_ns)}"
+            lines.append(_Line((f"{row.events_branch}· {name}", "", at, ""), "", attributes_text(attributes), "dim"))
+    return lines

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kubelet_sim.core.durations import Durations
+from kubelet_sim.core.events import PodSeen
 from kubelet_sim.core.machine import KubeletMachine
 from kubelet_sim.core.pods import ContainerFacts
 from tests.unit.kubelet_pods import TRACE, Script, bound_pod, deleting, pod_spec, with_phase
@@ -251,6 +252,16 @@ def test_an_echo_that_is_older_than_a_decision_does_not_undo_it() -> None:
     script.pod(with_phase(pod, "Running", acknowledged_s=0, running_s=0)).wait(60)
     script.pod(with_phase(pod, "Succeeded")).wait(60)
     assert script.lines == lines
+
+
+def test_a_late_write_of_an_earlier_stage_is_corrected_and_an_own_echo_is_not() -> None:
+    pod = bound_pod()
+    script = Script().node().pod(pod).wait(5)
+    late = with_phase(pod, "Pending", acknowledged_s=0)
+    script.play(PodSeen(late, own=True))
+    assert len(script.lines) == 2
+    script.play(PodSeen(late))
+    assert script.lines[2:] == ["5.0 write a Running main:running"]
 
 
 def test_pods_of_other_nodes_are_left_alone_until_the_node_is_ours() -> None:

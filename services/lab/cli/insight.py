@@ -75,7 +75,7 @@ def trace(ctx: click.Context, pod: str, namespace: str, as_json: bool, events: b
     In place of pod/NAME the id of any trace may be given.
     """
     from services.lab.spans import settled_trace
-    from services.lab.trace_view import trace_json, trace_table
+    from services.lab.trace_view import trace_json, trace_text
 
     folder = ctx.ensure_object(Selection).folder
     trace_id = pod if TRACE_ID.fullmatch(pod) else run(_trace_id(folder, namespace, pod_name(pod)))
@@ -89,7 +89,7 @@ def trace(ctx: click.Context, pod: str, namespace: str, as_json: bool, events: b
         )
     out = console()
     out.print(f"trace [bold]{trace_id}[/], {len(spans)} spans by {', '.join(sorted({s.instance for s in spans}))}\n")
-    out.print(trace_table(spans, events=events))
+    out.print(trace_text(spans, out.width, events=events), soft_wrap=True)
 
 
 async def _trace_id(folder: MeshFolder, namespace: str, name: str) -> str:

@@ -19,7 +19,7 @@ PROCESSES_MAX = 9
     "--shape", "shapes", multiple=True, metavar="NAME[=COUNT]", help="A machine shape; repeatable. Default: a mix."
 )
 @click.option("--apiservers", type=click.IntRange(1, PROCESSES_MAX), default=2, show_default=True)
-@click.option("--schedulers", type=click.IntRange(1, PROCESSES_MAX), default=2, show_default=True)
+@click.option("--schedulers", type=click.IntRange(0, PROCESSES_MAX), default=2, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the simulated machines.")
 @click.option("--fsync/--no-fsync", default=True, show_default=True, help="Whether etcd waits for the disk.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")

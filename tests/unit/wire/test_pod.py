@@ -1,12 +1,14 @@
 """Pods: bytes to projections with the memo, and Bind's edit of the bytes."""
 
+import dataclasses
+
 import pytest
 from google.protobuf.message import Message
 
 from protos.orrery.v1 import pod_pb2
 from protos.orrery.v1.envelope_pb2 import LabelEntry
 from services.model.devices import DeviceRequest, DeviceShare
-from services.model.pod import HostPort, NodeSelectorTerm, Placement, Requirement, Toleration
+from services.model.pod import HostPort, NodeSelectorTerm, Placement, PodView, Requirement, Toleration
 from services.wire import pod as wire_pod
 from services.wire.metadata import DecodeError, object_key, read_envelope
 from services.wire.pod import PodDecoder, bind_pod
@@ -106,6 +108,14 @@ def test_equal_specs_and_labels_are_projected_once() -> None:
     assert first.name != second.name
 
 
+def test_a_view_is_frozen_and_equal_to_one_that_is_built_field_by_field() -> None:
+    view = PodDecoder().view(make(cpu="1").SerializeToString(), "1")
+    assert type(view) is PodView
+    assert dataclasses.replace(view) == view
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        view.phase = "Running"  # type: ignore[misc]
+
+
 def test_annotations_that_shape_the_device_request_are_part_of_the_memo() -> None:
     decoder = PodDecoder()
     pod = make(**{"orrery.dev/gpu-milli": "1000"})
@@ -121,14 +131,20 @@ def test_annotations_that_shape_the_device_request_are_part_of_the_memo() -> Non
 
 def test_the_memo_is_bounded_and_what_fell_out_is_projected_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire_pod, "SPEC_MEMO_MAX", 2)
+    monkeypatch.setattr(wire_pod, "LABELS_MEMO_MAX", 2)
     decoder = PodDecoder()
-    values = [make(cpu=f"{number}m").SerializeToString() for number in range(1, 5)]
+    values = []
+    for number in range(1, 5):
+        pod = make(cpu=f"{number}m")
+        pod.metadata.labels["number"] = str(number)
+        values.append(pod.SerializeToString())
     first = decoder.view(values[0], "1")
     for value in values[1:]:
         decoder.view(value, "1")
     again = decoder.view(values[0], "1")
     assert again.spec is not first.spec
-    assert again.spec == first.spec
+    assert again.labels is not first.labels
+    assert again == first
 
 
 PLACEMENT = Placement(
