@@ -101,7 +101,7 @@ class PodDecoder:
             _NO_REASONS,
         )
         view.__class__ = PodView
-        return cast(PodView, view)
+        return cast("PodView", view)
 
     def _read_labels(self, entries: tuple[bytes, ...]) -> Mapping[str, str]:
         pairs = (LabelEntry.FromString(entry) for entry in entries)
