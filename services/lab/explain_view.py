@@ -73,24 +73,26 @@ def _attempt(attempt: SchedulingAttempt, now_ns: int) -> list[Any]:
 
 
 def _rejections(attempt: SchedulingAttempt) -> Any:
+    from rich.padding import Padding
     from rich.table import Table
 
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 2))
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("REJECTED", justify="right")
     for column in ("BY PLUGIN", "REASON", "FOR EXAMPLE"):
         table.add_column(column)
     for rejection in sorted(attempt.rejections, key=lambda item: (-item.nodes, item.plugin, item.reason)):
         table.add_row(str(rejection.nodes), rejection.plugin, rejection.reason, ", ".join(rejection.examples[:3]))
-    return table
+    return Padding(table, (0, 0, 0, 2))
 
 
 def _scores(attempt: SchedulingAttempt) -> Any:
     """One row a node, one column a plugin: score times weight."""
+    from rich.padding import Padding
     from rich.table import Table
 
     best = sorted(attempt.scores, key=lambda score: (-score.total, score.node_name != attempt.node_name))[:SCORES_SHOWN]
     plugins = list(dict.fromkeys(part.plugin for score in best for part in score.plugins))
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 2))
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("NODE")
     table.add_column("TOTAL", justify="right")
     for plugin in plugins:
@@ -103,4 +105,4 @@ def _scores(attempt: SchedulingAttempt) -> Any:
             cells.append("-" if part is None else f"{part.score}" + (f" * {part.weight}" if part.weight != 1 else ""))
         chosen = score.node_name == attempt.node_name
         table.add_row(f"[green]{score.node_name} ✓[/]" if chosen else score.node_name, str(score.total), *cells)
-    return table
+    return Padding(table, (0, 0, 0, 2))
