@@ -61,7 +61,8 @@ class PodSpecView:
 
     `requests` is the effective request (Kubernetes' pod-request arithmetic: containers, init containers, sidecars,
     overhead, pod-level resources), without the pod itself. `nonzero_milli_cpu` and `nonzero_memory` replace an absent
-    request by 100m and 200Mi per container, as scoring does (kube-scheduler's GetNonzeroRequests).
+    request by 100m and 200Mi per container, as scoring does for the pods on a node (kube-scheduler's NonZeroRequested).
+    `scoring_milli_cpu` and `scoring_memory` are what it counts for the pod at hand: without pod-level requests.
     """
 
     requests: Mapping[str, int]
@@ -81,6 +82,8 @@ class PodSpecView:
     images: tuple[str, ...]
     termination_grace_period_seconds: int
     containers: tuple[str, ...]
+    scoring_milli_cpu: int = 0
+    scoring_memory: int = 0
 
 
 @dataclass(frozen=True, slots=True)

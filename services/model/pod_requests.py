@@ -5,8 +5,8 @@ containers with restartPolicy Always), and the peak while init containers run on
 sidecars started before it. Pod-level resources replace the sum for the resources that they name
 (component-helpers/resource PodRequests, Kubernetes 1.36). Sums saturate at int64, as quantities do.
 
-A pod that is being resized in place counts by its status as well (UseStatusResources): what the kubelet has allocated
-enters here as the container's own request, by taking the larger of the two before the sum.
+A pod that is being resized in place counts by its status as well (UseStatusResources): `resized` says what a container
+then enters the sum with.
 """
 
 from collections.abc import Mapping
@@ -74,6 +74,26 @@ def nonzero_requests(pod: PodResources) -> tuple[int, int]:
         missing = {name: amount for name, amount in missing.items() if name not in known}
     requests = _effective(pod, pod_level, missing)
     return requests.get(RESOURCE_CPU, 0), requests.get(RESOURCE_MEMORY, 0)
+
+
+def scoring_requests(pod: PodResources) -> tuple[int, int]:
+    """(milli-CPU, memory bytes) that NodeResourcesFit's score counts for the pod at hand: as `nonzero_requests`, but the
+    pod's own requests are left out, as kube-scheduler 1.36 does (it honours them everywhere else).
+    """
+    requests = _effective(pod, {}, {RESOURCE_CPU: NONZERO_MILLI_CPU, RESOURCE_MEMORY: NONZERO_MEMORY})
+    return requests.get(RESOURCE_CPU, 0), requests.get(RESOURCE_MEMORY, 0)
+
+
+def resized(
+    requests: Mapping[str, int], actual: Mapping[str, int], allocated: Mapping[str, int], *, infeasible: bool
+) -> dict[str, int]:
+    """What a container counts whose status reports resources: the largest of what it asks, has and was promised; what it
+    asks is left out once the node has found it infeasible (component-helpers determineContainerReqs).
+    """
+    largest: dict[str, int] = {}
+    for source in (actual, allocated) if infeasible else (requests, actual, allocated):
+        _raise_to(largest, source)
+    return largest
 
 
 def _pod_level(pod: PodResources) -> dict[str, int]:

@@ -10,12 +10,12 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import fields, make_dataclass
 from types import MappingProxyType
-from typing import cast
+from typing import NamedTuple, cast
 
 from google.protobuf.message import DecodeError as ProtobufDecodeError
 
 from protos.orrery.v1 import pod_pb2
-from protos.orrery.v1.envelope_pb2 import LabelEntry, PodHead
+from protos.orrery.v1.envelope_pb2 import LabelEntry, PodHead, PodHeadStatus
 from protos.orrery.v1.meta_pb2 import ResourceRequirements
 from protos.orrery.v1.placement_pb2 import PodPlacement
 from services.model.devices import DeviceShare
@@ -36,7 +36,15 @@ from services.model.pod import (
     Requirement,
     Toleration,
 )
-from services.model.pod_requests import ContainerRequests, PodResources, device_request, nonzero_requests, pod_requests
+from services.model.pod_requests import (
+    ContainerRequests,
+    PodResources,
+    device_request,
+    nonzero_requests,
+    pod_requests,
+    resized,
+    scoring_requests,
+)
 from services.model.quantity import resource_amounts
 from services.wire.conditions import set_condition
 from services.wire.metadata import DecodeError
@@ -49,11 +57,24 @@ _NO_REASONS: Mapping[str, str] = MappingProxyType({})
 _Draft = make_dataclass("_Draft", [(field.name, field.type) for field in fields(PodView)], slots=True)
 
 
+_Texts = tuple[tuple[str, str], ...]
+
+
+class Resize(NamedTuple):
+    """`containers`: (name, actual, allocated) of each whose status reports resources, as quantities."""
+
+    containers: tuple[tuple[str, _Texts, _Texts], ...]
+    infeasible: bool
+
+
+_SpecKey = tuple[bytes, str, str, Resize | None]
+
+
 class PodDecoder:
     """Projects pods. Remembers at most SPEC_MEMO_MAX specs and LABELS_MEMO_MAX sets of labels, the oldest out first."""
 
     def __init__(self) -> None:
-        self._specs: OrderedDict[tuple[bytes, str, str], PodSpecView] = OrderedDict()
+        self._specs: OrderedDict[_SpecKey, PodSpecView] = OrderedDict()
         self._labels: OrderedDict[tuple[bytes, ...], Mapping[str, str]] = OrderedDict()
 
     def view(self, value: bytes, resource_version: str) -> PodView:
@@ -81,9 +102,11 @@ class PodDecoder:
                 models = annotations.get(ANNOTATION_GPU_MODELS, "")
                 run_seconds = annotations.get(ANNOTATION_RUN_SECONDS, "")
         spec_bytes = head.spec
-        spec = self._specs.get((spec_bytes, count, models))
+        running = status.container_statuses or status.init_container_statuses
+        key = (spec_bytes, count, models, _resize(status, value) if running else None)
+        spec = self._specs.get(key)
         if spec is None:
-            spec = self._read_spec(spec_bytes, count, models, f"{metadata.namespace}/{metadata.name}")
+            spec = self._read_spec(key, f"{metadata.namespace}/{metadata.name}")
         view = _Draft(
             metadata.namespace,
             metadata.name,
@@ -111,18 +134,42 @@ class PodDecoder:
             self._labels.popitem(last=False)
         return labels
 
-    def _read_spec(self, value: bytes, count: str, models: str, name: str) -> PodSpecView:
+    def _read_spec(self, key: _SpecKey, name: str) -> PodSpecView:
+        value, count, models, resize = key
         annotations = {ANNOTATION_GPU_MODELS: models}
         if count:
             annotations[ANNOTATION_GPU_COUNT] = count
         try:
-            view = project_spec(pod_pb2.PodSpec.FromString(value), annotations)
+            view = project_spec(pod_pb2.PodSpec.FromString(value), annotations, resize)
         except (ProtobufDecodeError, ValueError) as error:
             raise DecodeError(f"pod {name}: {error}") from error
-        self._specs[value, count, models] = view
+        self._specs[key] = view
         if len(self._specs) > SPEC_MEMO_MAX:
             self._specs.popitem(last=False)
         return view
+
+
+def _resize(status: PodHeadStatus, value: bytes) -> Resize | None:
+    """What the status says of the containers' resources; None where it reports none. `value`: the whole pod."""
+    reported = (*status.container_statuses, *status.init_container_statuses)
+    if not any(container.HasField("resources") for container in reported):
+        return None
+    try:
+        whole = pod_pb2.Pod.FromString(value).status
+    except ProtobufDecodeError as error:
+        raise DecodeError(f"{len(value)} bytes are not a pod: {error}") from error
+    return Resize(
+        tuple(
+            (
+                container.name,
+                tuple(sorted(container.resources.requests.items())),
+                tuple(sorted(container.allocated_resources.items())),
+            )
+            for container in (*whole.container_statuses, *whole.init_container_statuses)
+            if container.HasField("resources")
+        ),
+        any(item.type == "PodResizePending" and item.reason == "Infeasible" for item in whole.conditions),
+    )
 
 
 def parse_seconds(text: str) -> float | None:
@@ -134,11 +181,12 @@ def parse_seconds(text: str) -> float | None:
     return seconds if 0 <= seconds < float("inf") else None
 
 
-def project_spec(spec: pod_pb2.PodSpec, annotations: Mapping[str, str]) -> PodSpecView:
+def project_spec(spec: pod_pb2.PodSpec, annotations: Mapping[str, str], resize: Resize | None = None) -> PodSpecView:
     """Projects a pod's spec. Raises ValueError for a quantity or device wish that makes no sense."""
-    resources = pod_resources(spec)
+    resources = pod_resources(spec, resize)
     requests = pod_requests(resources)
     nonzero_cpu, nonzero_memory = nonzero_requests(resources)
+    scoring_cpu, scoring_memory = scoring_requests(resources)
     return PodSpecView(
         requests=MappingProxyType(requests),
         nonzero_milli_cpu=nonzero_cpu,
@@ -159,16 +207,28 @@ def project_spec(spec: pod_pb2.PodSpec, annotations: Mapping[str, str]) -> PodSp
             spec.termination_grace_period_seconds if spec.HasField("termination_grace_period_seconds") else 30
         ),
         containers=tuple(container.name for container in spec.containers),
+        scoring_milli_cpu=scoring_cpu,
+        scoring_memory=scoring_memory,
     )
 
 
-def pod_resources(spec: pod_pb2.PodSpec) -> PodResources:
+def pod_resources(spec: pod_pb2.PodSpec, resize: Resize | None = None) -> PodResources:
     """What the request arithmetic reads of a spec. Raises QuantityError."""
+    reported = {name: (actual, allocated) for name, actual, allocated in resize.containers} if resize else {}
+
+    def counted(container: pod_pb2.Container, *, sidecar: bool, stays: bool) -> ContainerRequests:
+        requests = _requests(container.resources)
+        if resize is not None and stays and container.name in reported:
+            actual, allocated = (resource_amounts(texts) for texts in reported[container.name])
+            requests = resized(requests, actual, allocated, infeasible=resize.infeasible)
+        return ContainerRequests(requests, sidecar)
+
+    sidecars = [container.restart_policy == "Always" for container in spec.init_containers]
     return PodResources(
-        containers=tuple(ContainerRequests(_requests(container.resources)) for container in spec.containers),
+        containers=tuple(counted(container, sidecar=False, stays=True) for container in spec.containers),
         init_containers=tuple(
-            ContainerRequests(_requests(container.resources), container.restart_policy == "Always")
-            for container in spec.init_containers
+            counted(container, sidecar=sidecar, stays=sidecar)
+            for container, sidecar in zip(spec.init_containers, sidecars, strict=True)
         ),
         overhead=resource_amounts(spec.overhead.items()),
         pod_level=resource_amounts(spec.resources.requests.items()),

@@ -187,19 +187,27 @@ Global___PodHeadMeta: _TypeAlias = PodHeadMeta  # noqa: Y015
 class PodHeadStatus(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    CONTAINER_STATUSES_FIELD_NUMBER: _builtins.int
+    INIT_CONTAINER_STATUSES_FIELD_NUMBER: _builtins.int
     NOMINATED_NODE_NAME_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
     nominated_node_name: _builtins.str
     phase: _builtins.str
+    @_builtins.property
+    def container_statuses(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodHeadContainerStatus]: ...
+    @_builtins.property
+    def init_container_statuses(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodHeadContainerStatus]: ...
     def __init__(
         self,
         *,
+        container_statuses: _abc.Iterable[Global___PodHeadContainerStatus] | None = ...,
+        init_container_statuses: _abc.Iterable[Global___PodHeadContainerStatus] | None = ...,
         nominated_node_name: _builtins.str | None = ...,
         phase: _builtins.str | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_nominated_node_name", b"_nominated_node_name", "_phase", b"_phase", "nominated_node_name", b"nominated_node_name", "phase", b"phase"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_nominated_node_name", b"_nominated_node_name", "_phase", b"_phase", "nominated_node_name", b"nominated_node_name", "phase", b"phase"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_nominated_node_name", b"_nominated_node_name", "_phase", b"_phase", "container_statuses", b"container_statuses", "init_container_statuses", b"init_container_statuses", "nominated_node_name", b"nominated_node_name", "phase", b"phase"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__nominated_node_name: _TypeAlias = _typing.Literal["nominated_node_name"]  # noqa: Y015
     _WhichOneofArgType__nominated_node_name: _TypeAlias = _typing.Literal["_nominated_node_name", b"_nominated_node_name"]  # noqa: Y015
@@ -211,6 +219,41 @@ class PodHeadStatus(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
 
 Global___PodHeadStatus: _TypeAlias = PodHeadStatus  # noqa: Y015
+
+@_typing.final
+class PodHeadContainerStatus(_message.Message):
+    """What an in-place resize is seen by."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ALLOCATED_RESOURCES_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    RESOURCES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    resources: _builtins.bytes
+    @_builtins.property
+    def allocated_resources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    def __init__(
+        self,
+        *,
+        allocated_resources: _abc.Iterable[_builtins.bytes] | None = ...,
+        name: _builtins.str | None = ...,
+        resources: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_name", b"_name", "_resources", b"_resources", "name", b"name", "resources", b"resources"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_name", b"_name", "_resources", b"_resources", "allocated_resources", b"allocated_resources", "name", b"name", "resources", b"resources"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__name: _TypeAlias = _typing.Literal["name"]  # noqa: Y015
+    _WhichOneofArgType__name: _TypeAlias = _typing.Literal["_name", b"_name"]  # noqa: Y015
+    _WhichOneofReturnType__resources: _TypeAlias = _typing.Literal["resources"]  # noqa: Y015
+    _WhichOneofArgType__resources: _TypeAlias = _typing.Literal["_resources", b"_resources"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__name) -> _WhichOneofReturnType__name | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__resources) -> _WhichOneofReturnType__resources | None: ...
+
+Global___PodHeadContainerStatus: _TypeAlias = PodHeadContainerStatus  # noqa: Y015
 
 @_typing.final
 class LabelEntry(_message.Message):

@@ -13,6 +13,8 @@ from services.model.pod_requests import (
     device_request,
     nonzero_requests,
     pod_requests,
+    resized,
+    scoring_requests,
 )
 from services.model.quantity import AMOUNT_MAX
 
@@ -74,6 +76,31 @@ def test_scoring_counts_something_for_containers_that_ask_for_nothing(
     pod: PodResources, milli_cpu: int, memory: int
 ) -> None:
     assert nonzero_requests(pod) == (milli_cpu, memory)
+
+
+@pytest.mark.parametrize(
+    ("pod", "milli_cpu", "memory"),
+    [
+        (PodResources((app(cpu=300), app())), 400, 2 * NONZERO_MEMORY),
+        (PodResources((app(cpu=300, memory=1),), overhead={"cpu": 5}), 305, 1),
+        # Not the pod's own requests, which count everywhere else.
+        (PodResources((app(cpu=300, memory=1),), pod_level={"cpu": 900, "memory": 900}), 300, 1),
+    ],
+)
+def test_the_pod_at_hand_is_scored_without_its_pod_level_requests(
+    pod: PodResources, milli_cpu: int, memory: int
+) -> None:
+    assert scoring_requests(pod) == (milli_cpu, memory)
+
+
+@pytest.mark.parametrize(
+    ("infeasible", "counts"), [(False, {"cpu": 300, "memory": 9, "x": 1}), (True, {"cpu": 200, "memory": 9})]
+)
+def test_a_container_that_is_resized_counts_the_most_of_what_it_asks_has_and_was_promised(
+    infeasible: bool, counts: Mapping[str, int]
+) -> None:
+    asked, actual, allocated = {"cpu": 300, "memory": 5, "x": 1}, {"cpu": 200}, {"cpu": 100, "memory": 9}
+    assert resized(asked, actual, allocated, infeasible=infeasible) == counts
 
 
 def test_sums_saturate_at_int64() -> None:

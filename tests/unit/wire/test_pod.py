@@ -147,6 +147,31 @@ def test_the_memo_is_bounded_and_what_fell_out_is_projected_again(monkeypatch: p
     assert again == first
 
 
+def test_a_pod_that_is_resized_counts_what_its_status_reports() -> None:
+    """The pod of kube-scheduler's rule: the sum of what each container counts, not the larger of two sums."""
+    pod = make(cpu="1")
+    pod.spec.containers.add(name="second").resources.requests["cpu"] = "2"
+    once = pod.spec.init_containers.add(name="once")
+    once.resources.requests["cpu"] = "100m"
+    decoder = PodDecoder()
+    before = decoder.view(pod.SerializeToString(), "1")
+    for name, actual in (("main", "2"), ("second", "1")):
+        status = pod.status.container_statuses.add(name=name)
+        status.allocated_resources["cpu"] = "1"
+        status.resources.requests["cpu"] = actual
+    # Only a sidecar can be resized among init containers.
+    pod.status.init_container_statuses.add(name="once").resources.requests["cpu"] = "9"
+    during = decoder.view(pod.SerializeToString(), "2")
+    pod.status.conditions.add(type="PodResizePending", reason="Infeasible")
+    refused = decoder.view(pod.SerializeToString(), "3")
+    assert [view.spec.requests["cpu"] for view in (before, during, refused)] == [3000, 4000, 3000]
+    assert decoder.view(pod.SerializeToString(), "4").spec is refused.spec
+    del pod.status.container_statuses[:]
+    pod.status.container_statuses.add(name="main").allocated_resources["cpu"] = "7"
+    del pod.status.init_container_statuses[:]
+    assert decoder.view(pod.SerializeToString(), "5").spec is before.spec
+
+
 PLACEMENT = Placement(
     "node-a", "uid-node", {"cpu": 250, "memory": 2**30}, (DeviceShare(3, 1000), DeviceShare(5, 500)), 42
 )
@@ -179,6 +204,7 @@ def test_the_head_reads_the_same_names_and_phase_as_the_whole_pod() -> None:
         (envelope_pb2.PodHead, pod_pb2.Pod),
         (envelope_pb2.PodHeadMeta, meta_pb2.ObjectMeta),
         (envelope_pb2.PodHeadStatus, pod_pb2.PodStatus),
+        (envelope_pb2.PodHeadContainerStatus, pod_pb2.ContainerStatus),
         (envelope_pb2.Envelope, pod_pb2.Pod),
     ]
     for part, whole in pairs:
@@ -223,6 +249,13 @@ def test_label_entries_that_are_no_text_are_a_decode_error() -> None:
     head = wire_pod.PodHead()
     head.metadata.labels.append(b"\x0a\x02\xff\xfe")
     with pytest.raises(DecodeError):
+        PodDecoder().view(head.SerializeToString(), "1")
+
+
+def test_a_container_status_that_is_none_is_a_decode_error() -> None:
+    head = wire_pod.PodHead()
+    head.status.container_statuses.add(resources=b"\xff")
+    with pytest.raises(DecodeError, match="not a pod"):
         PodDecoder().view(head.SerializeToString(), "1")
 
 
