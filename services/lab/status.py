@@ -1,8 +1,9 @@
 """What `orrery status` shows: who leads under which epoch, queue lengths, pods by phase, nodes, and the processes."""
 
+import asyncio
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -10,6 +11,7 @@ import psutil
 from protos.orrery.v1 import node_pb2
 from protos.orrery.v1.pod_pb2 import PodStatus
 from protos.orrery.v1.scheduler_pb2 import SchedulerStatus
+from services.client.informer import Informer
 from services.lab import etcd
 from services.lab.connect import Session, healthy, scheduler_status, session
 from services.lab.errors import MeshDown
@@ -67,6 +69,16 @@ def _gone_or_starting(process: ProcessRecord) -> ProcessStatus:
 
 async def look(client: Session) -> MeshStatus:
     """One look over an open session."""
+    try:
+        pods, _ = await client.api.list("pods", resource_version="0")
+        nodes, _ = await client.api.list("nodes", resource_version="0")
+    except ApiError:
+        return await _picture(client, None, None)
+    return await _picture(client, [_phase(item.value, "") for item in pods], [_ready(item.value, "") for item in nodes])
+
+
+async def _picture(client: Session, phases: Iterable[str] | None, ready: Collection[bool] | None) -> MeshStatus:
+    """Processes and schedulers as they answer now, with pods and nodes as they were given."""
     processes = []
     schedulers: dict[str, SchedulerStatus] = {}
     for process in client.record.processes:
@@ -75,14 +87,13 @@ async def look(client: Session) -> MeshStatus:
             told = await scheduler_status(client.transport, process)
             if told is not None:
                 schedulers[process.name] = told
-    try:
-        pods, _ = await client.api.list("pods", resource_version="0")
-        nodes, _ = await client.api.list("nodes", resource_version="0")
-    except ApiError:
-        return MeshStatus(client.folder.name, tuple(processes), schedulers, None, None)
-    phases = Counter(_phase(item.value) for item in pods)
-    ready = sum(_ready(item.value) for item in nodes)
-    return MeshStatus(client.folder.name, tuple(processes), schedulers, phases, (ready, len(nodes)))
+    return MeshStatus(
+        client.folder.name,
+        tuple(processes),
+        schedulers,
+        None if phases is None else Counter(phases),
+        None if ready is None else (sum(ready), len(ready)),
+    )
 
 
 async def _process_status(client: Session, process: ProcessRecord) -> ProcessStatus:
@@ -103,7 +114,7 @@ async def _process_status(client: Session, process: ProcessRecord) -> ProcessSta
         return ProcessStatus(process, GONE, 0, 0.0)
 
 
-def _phase(value: bytes) -> str:
+def _phase(value: bytes, _resource_version: str) -> str:
     envelope = read_envelope(value)
     phase = PodStatus.FromString(envelope.status).phase or "Pending"
     if phase == "Pending":
@@ -111,7 +122,7 @@ def _phase(value: bytes) -> str:
     return phase
 
 
-def _ready(value: bytes) -> bool:
+def _ready(value: bytes, _resource_version: str) -> bool:
     node = node_pb2.Node.FromString(value)
     return any(item.type == "Ready" and item.status == "True" for item in node.status.conditions)
 
@@ -166,13 +177,32 @@ def _process_table(status: MeshStatus) -> Any:
 
 
 async def watch_status(folder: MeshFolder, out: Any) -> None:
-    """Shows the picture again and again until it is cancelled. Raises MeshDown when nothing of the mesh runs."""
+    """Shows the picture again and again until it is cancelled; pods and nodes are watched, not listed each time.
+
+    Raises:
+        MeshDown: nothing of the mesh runs.
+    """
     from rich.live import Live
 
-    from services.runtime.clock import RealClock
+    with Live(render(await take(folder)), console=out, auto_refresh=False) as live:
+        async with session(folder, timeout_seconds=5.0) as client:
+            api, clock, rng = client.api, client.clock, client.rng
+            pods: Informer[str] = Informer(api, clock, "pods", _phase, _ignore, rng=rng)
+            nodes: Informer[bool] = Informer(api, clock, "nodes", _ready, _ignore, rng=rng)
+            following = [asyncio.ensure_future(informer.run()) for informer in (pods, nodes)]
+            try:
+                while True:
+                    await clock.sleep(REFRESH_SECONDS)
+                    # A process that was started again has another pid.
+                    client = replace(client, record=folder.read() or client.record)
+                    phases = list(pods.cache.values()) if pods.synced else None
+                    ready = list(nodes.cache.values()) if nodes.synced else None
+                    live.update(render(await _picture(client, phases, ready)), refresh=True)
+            finally:
+                for task in following:
+                    task.cancel()
+                await asyncio.gather(*following, return_exceptions=True)
 
-    clock = RealClock()
-    with Live(render(await take(folder)), console=out, auto_refresh=False, screen=False) as live:
-        while True:
-            await clock.sleep(REFRESH_SECONDS)
-            live.update(render(await take(folder)), refresh=True)
+
+def _ignore(_key: str, _old: object, _new: object) -> None:
+    """The caches are all that is wanted."""

@@ -1,5 +1,6 @@
 """`orrery apply`, `get`, `delete`."""
 
+import asyncio
 import json
 import sys
 import time
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from services.model.kinds import Kind
 
 DELETE_WAIT_SECONDS = 60.0
+DELETES_IN_FLIGHT_MAX = 32
 RECONNECT_SECONDS = 0.3
 
 _namespace = click.option("--namespace", "-n", default="default", show_default=True, help="Namespace of the objects.")
@@ -303,7 +305,7 @@ async def _delete(
     from services.lab.objects import delete as delete_one
     from services.lab.objects import shown
 
-    wrong = 0
+    wrong, seconds = 0, DELETE_WAIT_SECONDS if wait else 0.0
     async with session(folder) as client:
         wanted = []
         for kind, name, namespace in targets:
@@ -314,10 +316,14 @@ async def _delete(
                 kind.resource, namespace if kind.namespaced else "", label_selector=selector
             )
             wanted += [(kind, shown(kind, item)["metadata"]["name"], namespace) for item in items]
-        for kind, name, namespace in wanted:
-            outcome = await delete_one(
-                client, kind, name, namespace, grace_seconds=grace, wait_seconds=DELETE_WAIT_SECONDS if wait else 0.0
+        for start in range(0, len(wanted), DELETES_IN_FLIGHT_MAX):
+            outcomes = await asyncio.gather(
+                *(
+                    delete_one(client, kind, name, namespace, grace_seconds=grace, wait_seconds=seconds)
+                    for kind, name, namespace in wanted[start : start + DELETES_IN_FLIGHT_MAX]
+                )
             )
-            click.echo(outcome.text, err=not outcome.ok)
-            wrong += not outcome.ok
+            for outcome in outcomes:
+                click.echo(outcome.text, err=not outcome.ok)
+                wrong += not outcome.ok
     return wrong
