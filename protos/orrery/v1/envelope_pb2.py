@@ -27,7 +27,7 @@ from protos.orrery.v1 import meta_pb2 as protos_dot_orrery_dot_v1_dot_meta__pb2
 from protos.orrery.v1 import placement_pb2 as protos_dot_orrery_dot_v1_dot_placement__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fprotos/orrery/v1/envelope.proto\x12\torrery.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bprotos/orrery/v1/meta.proto\x1a protos/orrery/v1/placement.proto\"\xde\x01\n\x08\x45nvelope\x12\x18\n\x0b\x61pi_version\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x11\n\x04kind\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\'\n\x08metadata\x18\x03 \x01(\x0b\x32\x15.orrery.v1.ObjectMeta\x12\x11\n\x04spec\x18\x04 \x01(\x0cH\x02\x88\x01\x01\x12\x13\n\x06status\x18\x05 \x01(\x0cH\x03\x88\x01\x01\x12\'\n\x06placed\x18\x64 \x01(\x0b\x32\x17.orrery.v1.PodPlacementB\x0e\n\x0c_api_versionB\x07\n\x05_kindB\x07\n\x05_specB\t\n\x07_status\"\xa2\x01\n\x07PodHead\x12(\n\x08metadata\x18\x03 \x01(\x0b\x32\x16.orrery.v1.PodHeadMeta\x12\x11\n\x04spec\x18\x04 \x01(\x0cH\x00\x88\x01\x01\x12(\n\x06status\x18\x05 \x01(\x0b\x32\x18.orrery.v1.PodHeadStatus\x12\'\n\x06placed\x18\x64 \x01(\x0b\x32\x17.orrery.v1.PodPlacementB\x07\n\x05_spec\"\xdb\x02\n\x0bPodHeadMeta\x12\x11\n\x04name\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x16\n\tnamespace\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x10\n\x03uid\x18\x03 \x01(\tH\x02\x88\x01\x01\x12\x0e\n\x06labels\x18\x04 \x03(\x0c\x12<\n\x0b\x61nnotations\x18\x05 \x03(\x0b\x32\'.orrery.v1.PodHeadMeta.AnnotationsEntry\x12\x36\n\x12\x63reation_timestamp\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x36\n\x12\x64\x65letion_timestamp\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x07\n\x05_nameB\x0c\n\n_namespaceB\x06\n\x04_uid\"\xea\x01\n\rPodHeadStatus\x12=\n\x12\x63ontainer_statuses\x18\x03 \x03(\x0b\x32!.orrery.v1.PodHeadContainerStatus\x12\x42\n\x17init_container_statuses\x18\x08 \x03(\x0b\x32!.orrery.v1.PodHeadContainerStatus\x12 \n\x13nominated_node_name\x18\x0b \x01(\tH\x00\x88\x01\x01\x12\x12\n\x05phase\x18\r \x01(\tH\x01\x88\x01\x01\x42\x16\n\x14_nominated_node_nameB\x08\n\x06_phase\"w\n\x16PodHeadContainerStatus\x12\x1b\n\x13\x61llocated_resources\x18\x01 \x03(\x0c\x12\x11\n\x04name\x18\x07 \x01(\tH\x00\x88\x01\x01\x12\x16\n\tresources\x18\t \x01(\x0cH\x01\x88\x01\x01\x42\x07\n\x05_nameB\x0c\n\n_resources\"(\n\nLabelEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fprotos/orrery/v1/envelope.proto\x12\torrery.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1bprotos/orrery/v1/meta.proto\x1a protos/orrery/v1/placement.proto\"\xde\x01\n\x08\x45nvelope\x12\x18\n\x0b\x61pi_version\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x11\n\x04kind\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\'\n\x08metadata\x18\x03 \x01(\x0b\x32\x15.orrery.v1.ObjectMeta\x12\x11\n\x04spec\x18\x04 \x01(\x0cH\x02\x88\x01\x01\x12\x13\n\x06status\x18\x05 \x01(\x0cH\x03\x88\x01\x01\x12\'\n\x06placed\x18\x64 \x01(\x0b\x32\x17.orrery.v1.PodPlacementB\x0e\n\x0c_api_versionB\x07\n\x05_kindB\x07\n\x05_specB\t\n\x07_status\"\x99\x01\n\x07PodHead\x12(\n\x08metadata\x18\x03 \x01(\x0b\x32\x16.orrery.v1.PodHeadMeta\x12\x11\n\x04spec\x18\x04 \x01(\x0cH\x00\x88\x01\x01\x12(\n\x06status\x18\x05 \x01(\x0b\x32\x18.orrery.v1.PodHeadStatus\x12\x13\n\x06placed\x18\x64 \x01(\x0cH\x01\x88\x01\x01\x42\x07\n\x05_specB\t\n\x07_placed\"\xdb\x02\n\x0bPodHeadMeta\x12\x11\n\x04name\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x16\n\tnamespace\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x10\n\x03uid\x18\x03 \x01(\tH\x02\x88\x01\x01\x12\x0e\n\x06labels\x18\x04 \x03(\x0c\x12<\n\x0b\x61nnotations\x18\x05 \x03(\x0b\x32\'.orrery.v1.PodHeadMeta.AnnotationsEntry\x12\x36\n\x12\x63reation_timestamp\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x36\n\x12\x64\x65letion_timestamp\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x1a\x32\n\x10\x41nnotationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x07\n\x05_nameB\x0c\n\n_namespaceB\x06\n\x04_uid\"\xea\x01\n\rPodHeadStatus\x12=\n\x12\x63ontainer_statuses\x18\x03 \x03(\x0b\x32!.orrery.v1.PodHeadContainerStatus\x12\x42\n\x17init_container_statuses\x18\x08 \x03(\x0b\x32!.orrery.v1.PodHeadContainerStatus\x12 \n\x13nominated_node_name\x18\x0b \x01(\tH\x00\x88\x01\x01\x12\x12\n\x05phase\x18\r \x01(\tH\x01\x88\x01\x01\x42\x16\n\x14_nominated_node_nameB\x08\n\x06_phase\"w\n\x16PodHeadContainerStatus\x12\x1b\n\x13\x61llocated_resources\x18\x01 \x03(\x0c\x12\x11\n\x04name\x18\x07 \x01(\tH\x00\x88\x01\x01\x12\x16\n\tresources\x18\t \x01(\x0cH\x01\x88\x01\x01\x42\x07\n\x05_nameB\x0c\n\n_resources\"(\n\nLabelEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,15 +39,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ENVELOPE']._serialized_start=143
   _globals['_ENVELOPE']._serialized_end=365
   _globals['_PODHEAD']._serialized_start=368
-  _globals['_PODHEAD']._serialized_end=530
-  _globals['_PODHEADMETA']._serialized_start=533
-  _globals['_PODHEADMETA']._serialized_end=880
-  _globals['_PODHEADMETA_ANNOTATIONSENTRY']._serialized_start=799
-  _globals['_PODHEADMETA_ANNOTATIONSENTRY']._serialized_end=849
-  _globals['_PODHEADSTATUS']._serialized_start=883
-  _globals['_PODHEADSTATUS']._serialized_end=1117
-  _globals['_PODHEADCONTAINERSTATUS']._serialized_start=1119
-  _globals['_PODHEADCONTAINERSTATUS']._serialized_end=1238
-  _globals['_LABELENTRY']._serialized_start=1240
-  _globals['_LABELENTRY']._serialized_end=1280
+  _globals['_PODHEAD']._serialized_end=521
+  _globals['_PODHEADMETA']._serialized_start=524
+  _globals['_PODHEADMETA']._serialized_end=871
+  _globals['_PODHEADMETA_ANNOTATIONSENTRY']._serialized_start=790
+  _globals['_PODHEADMETA_ANNOTATIONSENTRY']._serialized_end=840
+  _globals['_PODHEADSTATUS']._serialized_start=874
+  _globals['_PODHEADSTATUS']._serialized_end=1108
+  _globals['_PODHEADCONTAINERSTATUS']._serialized_start=1110
+  _globals['_PODHEADCONTAINERSTATUS']._serialized_end=1229
+  _globals['_LABELENTRY']._serialized_start=1231
+  _globals['_LABELENTRY']._serialized_end=1271
 # @@protoc_insertion_point(module_scope)

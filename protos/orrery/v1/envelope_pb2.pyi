@@ -76,8 +76,8 @@ Global___Envelope: _TypeAlias = Envelope  # noqa: Y015
 
 @_typing.final
 class PodHead(_message.Message):
-    """A Pod, read as far as its projection needs: wire-compatible with it. The label entries stay bytes, so that equal ones
-    are read once.
+    """A Pod, read as far as its projection needs: wire-compatible with it. What many versions share stays bytes, so that
+    equal ones are read once.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -87,26 +87,30 @@ class PodHead(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     PLACED_FIELD_NUMBER: _builtins.int
     spec: _builtins.bytes
+    placed: _builtins.bytes
     @_builtins.property
     def metadata(self) -> Global___PodHeadMeta: ...
     @_builtins.property
     def status(self) -> Global___PodHeadStatus: ...
-    @_builtins.property
-    def placed(self) -> _placement_pb2.PodPlacement: ...
     def __init__(
         self,
         *,
         metadata: Global___PodHeadMeta | None = ...,
         spec: _builtins.bytes | None = ...,
         status: Global___PodHeadStatus | None = ...,
-        placed: _placement_pb2.PodPlacement | None = ...,
+        placed: _builtins.bytes | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_spec", b"_spec", "metadata", b"metadata", "placed", b"placed", "spec", b"spec", "status", b"status"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_placed", b"_placed", "_spec", b"_spec", "metadata", b"metadata", "placed", b"placed", "spec", b"spec", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spec", b"_spec", "metadata", b"metadata", "placed", b"placed", "spec", b"spec", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_placed", b"_placed", "_spec", b"_spec", "metadata", b"metadata", "placed", b"placed", "spec", b"spec", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__placed: _TypeAlias = _typing.Literal["placed"]  # noqa: Y015
+    _WhichOneofArgType__placed: _TypeAlias = _typing.Literal["_placed", b"_placed"]  # noqa: Y015
     _WhichOneofReturnType__spec: _TypeAlias = _typing.Literal["spec"]  # noqa: Y015
     _WhichOneofArgType__spec: _TypeAlias = _typing.Literal["_spec", b"_spec"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__placed) -> _WhichOneofReturnType__placed | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__spec) -> _WhichOneofReturnType__spec | None: ...
 
 Global___PodHead: _TypeAlias = PodHead  # noqa: Y015

@@ -132,11 +132,13 @@ def test_annotations_that_shape_the_device_request_are_part_of_the_memo() -> Non
 def test_the_memo_is_bounded_and_what_fell_out_is_projected_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire_pod, "SPEC_MEMO_MAX", 2)
     monkeypatch.setattr(wire_pod, "LABELS_MEMO_MAX", 2)
+    monkeypatch.setattr(wire_pod, "PLACED_MEMO_MAX", 2)
     decoder = PodDecoder()
     values = []
     for number in range(1, 5):
         pod = make(cpu=f"{number}m")
         pod.metadata.labels["number"] = str(number)
+        pod.placed.fencing_token = number
         values.append(pod.SerializeToString())
     first = decoder.view(values[0], "1")
     for value in values[1:]:
@@ -144,6 +146,7 @@ def test_the_memo_is_bounded_and_what_fell_out_is_projected_again(monkeypatch: p
     again = decoder.view(values[0], "1")
     assert again.spec is not first.spec
     assert again.labels is not first.labels
+    assert again.placed is not first.placed
     assert again == first
 
 
@@ -191,7 +194,12 @@ def test_binding_writes_node_placement_and_condition_and_keeps_what_it_does_not_
     assert (condition.status, condition.HasField("reason"), condition.HasField("message")) == ("True", False, False)
     assert condition.last_transition_time.seconds == NOW_NS // 10**9
     assert bound_bytes.count(b"from a later version") == 2
-    assert PodDecoder().view(bound_bytes, "2").placed == PLACEMENT
+    decoder = PodDecoder()
+    assert decoder.view(bound_bytes, "2").placed == PLACEMENT
+    bound.status.phase = "Running"
+    assert (
+        decoder.view(bound.SerializeToString(deterministic=True), "3").placed is decoder.view(bound_bytes, "2").placed
+    )
     for field in ("metadata", "api_version", "kind"):
         assert getattr(bound, field) == getattr(pod, field)
 
@@ -250,6 +258,11 @@ def test_label_entries_that_are_no_text_are_a_decode_error() -> None:
     head.metadata.labels.append(b"\x0a\x02\xff\xfe")
     with pytest.raises(DecodeError):
         PodDecoder().view(head.SerializeToString(), "1")
+
+
+def test_a_placement_that_is_none_is_a_decode_error() -> None:
+    with pytest.raises(DecodeError, match="not a pod"):
+        PodDecoder().view(wire_pod.PodHead(placed=b"\xff").SerializeToString(), "1")
 
 
 def test_a_container_status_that_is_none_is_a_decode_error() -> None:
