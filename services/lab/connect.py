@@ -51,14 +51,19 @@ class Session:
 
 @asynccontextmanager
 async def session(
-    folder: MeshFolder, *, traced: bool = False, trace_ratio: float = 1.0, timeout_seconds: float = 10.0
+    folder: MeshFolder,
+    *,
+    traced: bool = False,
+    trace_ratio: float = 1.0,
+    timeout_seconds: float = 10.0,
+    degraded: bool = False,
 ) -> AsyncIterator[Session]:
-    """Connects to the mesh of `folder`. `traced`: this command's own spans are kept.
+    """Connects to the mesh of `folder`. `traced`: this command's own spans are kept. `degraded`: any process of it will do.
 
     Raises:
-        MeshDown: nothing of it runs.
+        MeshDown: no API server of it runs.
     """
-    record = require_up(folder)
+    record = require_up(folder, degraded=degraded)
     rng = random.Random()  # noqa: S311 - spreading over servers, not secrets
     transport = GrpcTransport(rng)
     telemetry = None
@@ -74,10 +79,10 @@ async def session(
             telemetry.shutdown()
 
 
-def require_up(folder: MeshFolder) -> MeshRecord:
-    """The record of a mesh of which an API server runs. Raises MeshDown."""
+def require_up(folder: MeshFolder, *, degraded: bool = False) -> MeshRecord:
+    """The record of a mesh of which an API server runs (`degraded`: any process). Raises MeshDown."""
     record = folder.read()
-    if record is None or not any(process.alive() for process in record.of("apiserver")):
+    if record is None or not any(process.program == "apiserver" or degraded for process in record.running):
         raise MeshDown(folder.name)
     return record
 

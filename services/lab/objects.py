@@ -17,7 +17,7 @@ from services.client.api import Stored
 from services.lab.connect import Session, patiently, span
 from services.lab.errors import LabError
 from services.lab.merge import LAST_APPLIED, three_way
-from services.model.errors import AlreadyExists, ApiError, Conflict, NotFound
+from services.model.errors import AlreadyExists, ApiError, Conflict, NotFound, Unavailable
 from services.model.kinds import KINDS, Kind, find_kind
 from services.wire.codec import from_json, to_json
 from services.wire.kinds import message_class
@@ -90,7 +90,7 @@ def where(item: Manifest) -> str:
 async def apply_all(
     client: Session, items: Sequence[Manifest | ManifestError | Outcome], namespace: str
 ) -> AsyncIterator[Outcome]:
-    """Applies one after the other and yields each one's line."""
+    """Applies one after the other and yields each one's line. Raises Unavailable when no server answers for long."""
     first: dict[tuple[str, str, str], str] = {}
     for item in items:
         if isinstance(item, Outcome):
@@ -110,6 +110,9 @@ async def apply_all(
             async with span(f"apply {title}", **{"orrery.source": where(item)}):
                 name, done = await _apply(client, item, object_namespace, name)
             yield Outcome(f"{item.kind.name.lower()}/{name} {done}")
+        except Unavailable:
+            # Waited for long enough; the rest would only wait as long again, each.
+            raise
         except ApiError as error:
             causes = "".join(f"\n    {cause.field}: {cause.message}" for cause in error.causes)
             shown = error.message if not causes else f"{error.reason}{causes}"

@@ -55,16 +55,8 @@ async def take(folder: MeshFolder) -> MeshStatus:
     record = folder.read()
     if record is None or not record.running:
         raise MeshDown(folder.name)
-    if not any(process.alive() for process in record.of("apiserver")):
-        return MeshStatus(
-            folder.name, tuple([_gone_or_starting(process) for process in record.processes]), {}, None, None
-        )
-    async with session(folder, timeout_seconds=5.0) as client:
+    async with session(folder, degraded=True, timeout_seconds=5.0) as client:
         return await look(client)
-
-
-def _gone_or_starting(process: ProcessRecord) -> ProcessStatus:
-    return ProcessStatus(process, STARTING if process.alive() else GONE, 0, 0.0)
 
 
 async def look(client: Session) -> MeshStatus:
@@ -185,7 +177,7 @@ async def watch_status(folder: MeshFolder, out: Any) -> None:
     from rich.live import Live
 
     with Live(render(await take(folder)), console=out, auto_refresh=False) as live:
-        async with session(folder, timeout_seconds=5.0) as client:
+        async with session(folder, degraded=True, timeout_seconds=5.0) as client:
             api, clock, rng = client.api, client.clock, client.rng
             pods: Informer[str] = Informer(api, clock, "pods", _phase, _ignore, rng=rng)
             nodes: Informer[bool] = Informer(api, clock, "nodes", _ready, _ignore, rng=rng)

@@ -50,7 +50,7 @@ class ProcessDied(LabError):
     def __init__(self, process: str, log_path: Path) -> None:
         self.process = process
         self.tail = log_tail(log_path)
-        super().__init__(f"{process} ended as soon as it was started; its log {log_path} ends with:\n{self.tail}")
+        super().__init__(f"{process} ended as soon as it was started; its log ends with:\n{self.tail}")
 
 
 def plan(name: str, options: MeshOptions) -> MeshRecord:
