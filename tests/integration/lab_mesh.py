@@ -71,6 +71,16 @@ class Lab:
         )
         return Said(done.returncode, done.stdout, done.stderr)
 
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """A command that goes on while the test does something else."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "services.lab", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment,
+        )
+
     def good(self, *words: str, stdin: str = "") -> str:
         """What a command that has to succeed printed."""
         said = self.orrery(*words, stdin=stdin)

@@ -1,5 +1,6 @@
 """The command on one small running mesh that all these tests share: objects, explain, trace, faults, a replay."""
 
+import json
 import re
 import signal
 from collections.abc import Iterator
@@ -103,7 +104,6 @@ def test_a_pod_that_was_placed_is_explained_with_scores(lab: Lab) -> None:
 def test_one_trace_leads_from_the_client_through_every_process(lab: Lab) -> None:
     lab.good("apply", "-f", "-", stdin=pod("traced", gpus=1))
     running(lab, "traced")
-    import json
 
     def spans() -> list[dict[str, str]]:
         found: list[dict[str, str]] = json.loads(lab.good("trace", "pod/traced", "--json"))["spans"]
@@ -196,26 +196,53 @@ def test_up_after_everything_of_ours_was_killed_continues_where_it_was(lab: Lab)
     lab.good("delete", "pod", "survivor", "newcomer")
 
 
-def test_a_small_trace_is_replayed_and_the_witness_agrees(lab: Lab, tmp_path: Path) -> None:
-    nodes, pods = tmp_path / "nodes.csv", tmp_path / "pods.csv"
+def write_trace(folder: Path, prefix: str, machines: int, tasks: int) -> tuple[str, str]:
+    """Paths of a node list and a pod list that fills it, with shares, whole devices, models and plain CPU tasks."""
+    nodes, pods = folder / "nodes.csv", folder / "pods.csv"
     models = ("T4", "P100", "V100M32")
     nodes.write_text(
         "sn,cpu_milli,memory_mib,gpu,model\n"
-        + "".join(f"machine-{n},{32000 + 1000 * (n % 3)},131072,2,{models[n % 3]}\n" for n in range(60))
+        + "".join(f"{prefix}-node-{n},{32000 + 1000 * (n % 3)},131072,2,{models[n % 3]}\n" for n in range(machines))
     )
     rows = []
-    for n in range(300):
+    for n in range(tasks):
         gpus, milli = ((1, 1000), (1, 470), (0, 0), (2, 1000), (1, 250))[n % 5]
         model = models[n % 3] if n % 7 == 0 and gpus else ""
-        rows.append(f"task-{n},{1000 * (1 + n % 6)},{1024 * (1 + n % 9)},{gpus},{milli},{model}\n")
+        rows.append(f"{prefix}-{n},{1000 * (1 + n % 6)},{1024 * (1 + n % 9)},{gpus},{milli},{model}\n")
     pods.write_text("name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n" + "".join(rows))
-    said = lab.good("replay", "--nodes", str(nodes), "--pods", str(pods))
-    assert re.search(r"machines +60\b", said)
-    placed, pending = (int(re.search(rf"{word} +(\d+)", said)[1]) for word in ("placed", "pending"))  # type: ignore[index]
+    return str(nodes), str(pods)
+
+
+def number_after(word: str, text: str) -> int:
+    found = re.search(rf"^{word} +([\d,]+)", text, re.MULTILINE)
+    assert found is not None, text
+    return int(found[1].replace(",", ""))
+
+
+def test_a_small_trace_is_replayed_and_the_witness_agrees(lab: Lab, tmp_path: Path) -> None:
+    nodes, pods = write_trace(tmp_path, "task", 60, 300)
+    said = lab.good("replay", "--nodes", nodes, "--pods", pods)
+    placed, pending = number_after("placed", said), number_after("pending", said)
+    assert number_after("machines", said) == 60
     assert placed + pending == 300
     assert placed > 100
     assert pending > 0
+    assert number_after("GPU milli allocated", said) <= 60 * 2 * 1000
     assert "everything agrees" in lab.good("check")
-    again = lab.good("replay", "--nodes", str(nodes), "--pods", str(pods))
-    assert re.search(rf"placed +{placed}\b", again)
+    again = lab.good("replay", "--nodes", nodes, "--pods", pods)
+    assert number_after("placed", again) == placed
     assert "300 of the objects were there before" in again
+
+
+def test_a_replay_goes_on_while_leader_and_api_server_are_killed(lab: Lab, tmp_path: Path) -> None:
+    nodes, pods = write_trace(tmp_path, "storm", 80, 1000)
+    wait_until(lambda: "leader scheduler-" in lab.good("status"), "a leader")
+    with lab.start("replay", "--nodes", nodes, "--pods", pods) as replay:
+        wait_until(lambda: "storm-0 " in lab.orrery("get", "pods").out, "the first pods are there")
+        lab.good("kill", "scheduler", "--leader")
+        lab.good("kill", "apiserver-0")
+        said, wrong = replay.communicate(timeout=100)
+    assert replay.returncode == 0, wrong
+    assert number_after("placed", said) + number_after("pending", said) == 1000
+    lab.good("up")
+    assert "everything agrees" in lab.good("check")
