@@ -5,7 +5,7 @@ A row is checked as it is read; what is wrong is said with file, line and column
 """
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -81,9 +81,16 @@ class _Cells:
         return int(text)
 
 
-def read_nodes(path: Path) -> list[TraceNode]:
-    """Raises TraceError."""
-    return _read(path, NODE_COLUMNS, _node)
+def read_nodes(path: Path, *, models: Collection[str] = ()) -> list[TraceNode]:
+    """`models`: the GPU models that are known; empty for any. Raises TraceError."""
+
+    def parse(cells: _Cells) -> TraceNode:
+        row = _node(cells)
+        if row.gpus and models and row.model not in models:
+            raise cells.wrong("model", f"{row.model!r} is no GPU model that is known: {', '.join(sorted(models))}")
+        return row
+
+    return _read(path, NODE_COLUMNS, parse)
 
 
 def read_pods(path: Path) -> list[TracePod]:

@@ -101,6 +101,13 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
         read_nodes(path)
 
 
+def test_a_model_that_nobody_knows_is_named_with_those_that_are_known(tmp_path: Path) -> None:
+    path = written(tmp_path, NODES + "n-0,1,1,0,\nn-1,1,1,2,Z9\n")
+    with pytest.raises(TraceError, match=r"line 3, column model: 'Z9' is no GPU model that is known: P100, T4"):
+        read_nodes(path, models={"T4", "P100"})
+    assert len(read_nodes(path)) == 2
+
+
 def test_the_published_trace_is_read_whole() -> None:
     nodes = read_nodes(shared_data("openb/openb_node_list_gpu_node.csv"))
     pods = read_pods(shared_data("openb/openb_pod_list_default.csv"))

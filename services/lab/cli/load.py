@@ -34,9 +34,11 @@ def replay(
     API servers and schedulers may be killed meanwhile. Run again, it finds what is there and goes on. For the trace's
     machines alone, start the mesh with: orrery up --nodes 0
     """
+    from kubelet_sim.fleet import load_catalogue
     from services.lab.openb import read_nodes, read_pods
 
-    nodes, pods = read_nodes(nodes_path), read_pods(pods_path)[:limit]
+    nodes = read_nodes(nodes_path, models=load_catalogue().trace_models)
+    pods = read_pods(pods_path)[:limit]
     folder = ctx.ensure_object(Selection).folder
     report = run(_replay(folder, nodes, pods, namespace, trace_ratio))
     _print_report(report)
