@@ -1,0 +1,162 @@
+"""What runs in the simulated processes: the product's shells, wired as their `__main__` wires them, and rough company.
+
+Company are binders that the product has to withstand: one has no lease and binds whatever is its own to any node, full or
+not; the other campaigns for the scheduler's lease and goes on binding with its old fence after it has lost it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import cache
+
+from apiserver.server import DESCRIPTOR, ApiService
+from apiserver.settings import ApiServerSettings
+from apiserver.store.protocol import Store
+from kubelet_sim.core.shapes import Machine
+from kubelet_sim.fleet import fleet_machines, load_catalogue
+from kubelet_sim.settings import KubeletSettings
+from kubelet_sim.shell import KubeletShell
+from protos.orrery.v1.api_pb2 import Binding, Fence
+from services.client.api import ApiClient
+from services.client.election import ElectionSettings, LeaderElector
+from services.client.informer import Informer
+from services.model.clock import Clock
+from services.model.errors import ApiError
+from services.model.names import LEASE_SCHEDULER, NAMESPACE_SYSTEM
+from services.model.pod import PodView
+from services.runtime.transport import Service, Transport
+from services.wire.metadata import object_key
+from services.wire.pod import PodDecoder
+from tests.simulation.invariants import Checker
+from tests.simulation.loop import Owner
+from tests.simulation.story import Violation
+from tests.simulation.witness import PodWitness
+
+APISERVERS = ("apiserver-0", "apiserver-1")
+FLEET = ("dgx-h100=1", "l40s-4=2", "t4-2=1", "cpu-16=1")
+RECKLESS = "reckless"
+ELECTION = ElectionSettings(lease_duration_seconds=3.0, renew_deadline_seconds=2.0, retry_period_seconds=0.5)
+COMPACTION_SECONDS = 10.0
+CALL_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What one life of a process is given. `report` takes a violation that a process of the harness has found."""
+
+    owner: Owner
+    clock: Clock
+    transport: Transport
+    checker: Checker
+    report: Callable[[Violation], None]
+
+    def client(self) -> ApiClient:
+        channel = self.transport.connect(APISERVERS, caller=self.owner.name)
+        return ApiClient(channel, timeout_seconds=CALL_SECONDS)
+
+
+Main = Callable[[Life], Awaitable[None]]
+
+
+async def run_apiserver(life: Life, store: Store, made: Callable[[ApiService], None]) -> None:
+    settings = ApiServerSettings(name=life.owner.name, compaction_seconds=COMPACTION_SECONDS)
+    service = ApiService(store, life.clock, settings, life.owner.rng)
+    made(service)
+    server = await life.transport.serve(life.owner.name, [Service(DESCRIPTOR, service)])
+    try:
+        await service.run()
+    finally:
+        await server.stop(0.0)
+
+
+@cache
+def fleet() -> tuple[Machine, ...]:
+    return tuple(fleet_machines(load_catalogue(), FLEET))
+
+
+async def run_kubelet(life: Life) -> None:
+    settings = KubeletSettings(name=life.owner.name, apiserver=("127.0.0.1:1",), fleet=FLEET, seed=1)
+    shell = KubeletShell(life.client(), life.clock, settings, life.owner.rng, machines=fleet())
+    await shell.run()
+
+
+async def run_witness(life: Life, made: Callable[[PodWitness], None]) -> None:
+    witness = PodWitness(life.client(), life.clock, life.owner, life.checker, life.report)
+    made(witness)
+    await witness.run()
+
+
+class _Company:
+    """Binds the pods that it watches to random nodes, now and then."""
+
+    def __init__(self, life: Life, scheduler_name: str) -> None:
+        decoder = PodDecoder()
+        self.life = life
+        self.api = life.client()
+        self.fence: Fence | None = None
+        rng = life.owner.rng
+        self._pods: Informer[PodView] = Informer(
+            self.api,
+            life.clock,
+            "pods",
+            decoder.view,
+            lambda _key, _old, _new: None,
+            rng=rng,
+            field_selector=f"spec.schedulerName={scheduler_name},spec.nodeName=",
+        )
+        self._nodes: Informer[str] = Informer(
+            self.api, life.clock, "nodes", lambda value, _: object_key(value), lambda _key, _old, _new: None, rng=rng
+        )
+
+    async def watch(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._pods.run())
+            tasks.create_task(self._nodes.run())
+
+    async def bind(self, *, fenced: bool) -> None:
+        rng = self.life.owner.rng
+        while True:
+            await self.life.clock.sleep(rng.uniform(0.05, 0.6))
+            pods, nodes = list(self._pods.cache.values()), list(self._nodes.cache)
+            if not pods or not nodes or (fenced and self.fence is None):
+                continue
+            chosen = rng.sample(pods, min(len(pods), rng.randint(1, 4)))
+            bindings = [
+                Binding(namespace=pod.namespace, name=pod.name, uid=pod.uid, node_name=rng.choice(nodes))
+                for pod in chosen
+            ]
+            try:
+                await self.api.bind_batch(bindings, fence=self.fence)
+            except ApiError:
+                continue
+
+
+async def run_reckless(life: Life) -> None:
+    company = _Company(life, RECKLESS)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(company.watch())
+        tasks.create_task(company.bind(fenced=False))
+
+
+async def run_stale_leader(life: Life) -> None:
+    """Leads when it can, and never notices that it does no longer."""
+    company = _Company(life, "default-scheduler")
+
+    def started(fence: Fence) -> None:
+        company.fence = fence
+
+    elector = LeaderElector(
+        company.api,
+        life.clock,
+        namespace=NAMESPACE_SYSTEM,
+        name=LEASE_SCHEDULER,
+        identity=f"{life.owner.name}-{life.owner.rng.getrandbits(32):08x}",
+        settings=ELECTION,
+        rng=life.owner.rng,
+        on_started_leading=started,
+        on_stopped_leading=lambda: None,
+    )
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(company.watch())
+        tasks.create_task(company.bind(fenced=True))
+        tasks.create_task(elector.run())
