@@ -122,8 +122,11 @@ def backup(source: Path, target: Path) -> None:
 
 @contextmanager
 def stopping_on_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the block as Ctrl-C does, so that it cleans up."""
+    """SIGTERM and SIGHUP end the block as Ctrl-C does, so that it cleans up; and so does SIGINT, which a shell's background
+    job would ignore.
+    """
     before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
