@@ -22,6 +22,7 @@ from services.wire.topology import project_topology
 READY_SECONDS_MAX = 20.0
 RUNNING_SECONDS_MAX = 25.0
 POLL_SECONDS = 0.1
+TELL_SECONDS = 0.4
 NAMESPACE = "default"
 
 Say = Callable[[str], None]
@@ -127,14 +128,16 @@ class DemoCluster:
     async def _wait_settled(self, client: Session, watched: _Watched, began: dict[str, float]) -> None:
         """Until every pod runs or is called unschedulable."""
         deadline = client.clock.monotonic() + RUNNING_SECONDS_MAX
-        told = -1
+        told_at, told = 0.0, 0
         while True:
             waiting = [key for key in began if key not in watched.running_at]
-            if len(began) - len(waiting) != told and told < len(began) - 1:
-                told = len(began) - len(waiting)
-                self._say(f"{told} of {len(began)} pods run")
+            running, now = len(began) - len(waiting), client.clock.monotonic()
+            if running != told and now - told_at > TELL_SECONDS:
+                self._say(f"{running} of {len(began)} pods run")
+                told_at, told = now, running
             open_ends = [key for key in waiting if not _unschedulable(watched.pods.get(key))]
             if not open_ends:
+                self._say(f"{running} of {len(began)} pods run; nothing else can")
                 return
             if client.clock.monotonic() > deadline:
                 raise LabError(

@@ -88,7 +88,7 @@ def _print_report(report: "ReplayReport") -> None:
         ("pending", f"{report.pending:,}", f"{report.unschedulable:,} called unschedulable"),
         ("GPU milli allocated", f"{report.gpu_milli_allocated:,}", f"of {report.gpu_milli_total:,} ({share:.1%})"),
         ("GPU milli wanted", f"{report.gpu_milli_wanted:,}", ""),
-        ("time", f"{report.seconds:.1f} s", f"{report.pods_per_second:,.0f} pods placed/s"),
+        ("time", f"{report.seconds:.1f} s", f"{report.pods_per_second:,.0f} pods placed/s" if report.seconds else ""),
     ]
     if report.resubmitted:
         rows.append(("submitted again", f"{report.resubmitted:,}", "objects, after a lost answer or a killed server"))
