@@ -46,9 +46,7 @@ class Answers:
         elif name == "Batch":
             self._batch(server, BatchRequest.FromString(request), BatchResponse.FromString(response))
         elif name == "Bind":
-            self._bind(
-                server, BindRequest.FromString(request).binding, BindResponse.FromString(response).result
-            )
+            self._bind(server, BindRequest.FromString(request).binding, BindResponse.FromString(response).result)
         elif name == "BindBatch":
             bindings = BindBatchRequest.FromString(request).bindings
             for binding, result in zip(bindings, BindBatchResponse.FromString(response).results, strict=True):

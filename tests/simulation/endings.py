@@ -6,10 +6,11 @@ or is gone, the watching client and the API servers' caches have what the store 
 
 from typing import TYPE_CHECKING
 
-from apiserver.core.keys import REGISTRY
+from apiserver.core.keys import REGISTRY, registry_key
 from protos.orrery.v1.ledger_pb2 import LedgerTaken
 from protos.orrery.v1.node_pb2 import Node
 from protos.orrery.v1.pod_pb2 import Pod
+from services.model.kinds import KIND_BY_RESOURCE
 from services.wire.pod import PodDecoder
 from tests.simulation.invariants import TERMINAL, WHOLE_DEVICE_MILLI, Use
 from tests.simulation.story import Violation
@@ -110,9 +111,14 @@ class Endings:
         stored = {key: item.version for key, item in self._checker.current(REGISTRY).items()}
         for name, service in sorted(self._world.services.items()):
             self._checker.checks["6"] += 1
-            held = sum(len(objects.by_path) for objects in service.cache.registry.objects.values())
-            if service.cache.registry.revision != self._world.mvcc.revision or held != len(stored):
-                message = f"{name} has {held} objects at {service.cache.registry.revision}, the store {len(stored)}"
+            registry = service.cache.registry
+            held = {
+                registry_key(KIND_BY_RESOURCE[resource], entry.namespace, entry.path.rpartition("/")[2]): entry.version
+                for resource, objects in registry.objects.items()
+                for entry in objects.by_path.values()
+            }
+            if held != stored or registry.revision != self._world.mvcc.revision:
+                wrong = sorted(key for key in {**held, **stored} if held.get(key) != stored.get(key))
+                message = f"{name} is at {registry.revision}, the store at {self._world.mvcc.revision}: {wrong[:5]}"
                 return Violation("6", message, (name,))
         return None
-

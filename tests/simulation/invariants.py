@@ -8,6 +8,7 @@ the moment at which the answer leaves it.
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from apiserver.core import header
 from apiserver.core.keys import EPOCHS, LEDGER, REGISTRY, RETURNED, TAKEN, epoch_key, ledger_node, parse_registry_key
@@ -15,13 +16,20 @@ from apiserver.core.versions import pack
 from apiserver.store.mvcc import Revision
 from apiserver.store.protocol import StoreEvent
 from protos.orrery.v1.ledger_pb2 import LedgerReturned, LedgerTaken
+from protos.orrery.v1.node_pb2 import Node
+from protos.orrery.v1.node_topology_pb2 import NodeTopology
 from protos.orrery.v1.pod_pb2 import Pod
 from services.model.names import LEASE_SCHEDULER, NAMESPACE_SYSTEM
+from services.model.quantity import resource_amount
 from tests.simulation.story import Violation
 
 WHOLE_DEVICE_MILLI = 1000
 TERMINAL = ("Succeeded", "Failed")
 LEASE = f"{NAMESPACE_SYSTEM}/{LEASE_SCHEDULER}"
+# All pods with the same value of this label are one gang of GANG_SIZE.
+LABEL_GANG = "simulation/gang"
+GANG_SIZE = 3
+M = TypeVar("M")
 SCHEDULER_EPOCH = epoch_key(LEASE)
 
 
@@ -34,6 +42,7 @@ class Held:
     resources: Mapping[str, int]
     devices: tuple[tuple[int, int], ...]
     token: int
+    gang: str
 
 
 @dataclass(slots=True)
@@ -73,8 +82,12 @@ class Checker:
         self.taken: dict[str, LedgerTaken] = {}
         self.returned: dict[str, LedgerReturned] = {}
         self.epochs: dict[bytes, list[int]] = {}
+        self.revision = 0
         self.placements = 0
         self.releases = 0
+        self.gangs = 0
+        self._nodes: dict[str, Node] = {}
+        self._topologies: dict[str, NodeTopology] = {}
         self._pods: dict[bytes, Pod] = {}
         self._held: dict[bytes, Held] = {}
         self._node_of_uid: dict[str, str] = {}
@@ -96,9 +109,20 @@ class Checker:
             if key.startswith(prefix) and not versions[-1].deleted
         }
 
+    def at(self, prefix: bytes, version: int) -> dict[bytes, Version]:
+        """The objects below `prefix` as they were at `version`."""
+        found: dict[bytes, Version] = {}
+        for key, versions in self.versions.items():
+            if key.startswith(prefix):
+                past = [item for item in versions if item.version <= version]
+                if past and not past[-1].deleted:
+                    found[key] = past[-1]
+        return found
+
     # One revision
 
     def observe(self, revision: Revision) -> None:
+        self.revision = revision.number
         touched: dict[str, bool] = {}  # node -> whether something was added to it
         placed: list[Held] = []
         index = -1
@@ -112,6 +136,8 @@ class Checker:
                 self._ledger(event, touched)
         for held in placed:
             self._check_epoch(held, revision.number)
+            self._check_health(held)
+        self._check_gangs(placed)
         for node, added in touched.items():
             self._check_node(node, added=added)
 
@@ -131,11 +157,15 @@ class Checker:
         if parsed is not None and parsed.kind.resource == "pods":
             self.pod_versions.append((version, parsed.path, event.deleted))
             self._pod(key, parsed.path, None if stored is None else Pod.FromString(value), touched, placed)
+        elif parsed is not None and parsed.kind.resource == "nodes":
+            _note(self._nodes, parsed.name, None if stored is None else Node.FromString(value))
+            touched.setdefault(parsed.name, False)
+        elif parsed is not None and parsed.kind.resource == "nodetopologies":
+            _note(self._topologies, parsed.name, None if stored is None else NodeTopology.FromString(value))
+            touched.setdefault(parsed.name, False)
         return here
 
-    def _pod(
-        self, key: bytes, path: str, pod: Pod | None, touched: dict[str, bool], placed: list[Held]
-    ) -> None:
+    def _pod(self, key: bytes, path: str, pod: Pod | None, touched: dict[str, bool], placed: list[Held]) -> None:
         before = self._pods.pop(key, None)
         if pod is not None:
             self._pods[key] = pod
@@ -207,6 +237,7 @@ class Checker:
         use = self.uses.get(node, Use())
         taken = self.taken.get(node, LedgerTaken())
         returned = self.returned.get(node, LedgerReturned())
+        self._check_facts(node, taken)
         for name in sorted({*taken.resources, *returned.resources, *use.resources}):
             ledger = taken.resources.get(name, 0) - returned.resources.get(name, 0)
             self._equal(node, name, ledger, use.resources[name])
@@ -226,6 +257,37 @@ class Checker:
             raise Violation("2", f"{node}: {use.pods} pods, {allowed} are allowed", (node,))
         if any(milli and index >= len(taken.devices) for index, milli in use.devices.items()):
             raise Violation("2", f"{node}: a device is held that is not there", (node,))
+
+    def _check_facts(self, node: str, taken: LedgerTaken) -> None:
+        """2: the ledger changes with the node whose facts it holds."""
+        there = self._nodes.get(node)
+        if there is not None:
+            allocatable = {name: resource_amount(name, text) for name, text in there.status.allocatable.items()}
+            if taken.node_uid != there.metadata.uid or dict(taken.allocatable) != allocatable or taken.node_deleted:
+                raise Violation("2", f"the ledger of {node} holds other facts than the node: {taken}", (node,))
+        topology = self._topologies.get(node)
+        if topology is not None:
+            devices = [(gpu.uuid, gpu.unhealthy) for gpu in topology.spec.gpus]
+            if [(device.uuid, device.unhealthy) for device in taken.devices] != devices:
+                raise Violation("2", f"the ledger of {node} has other devices than its topology", (node,))
+
+    def _check_health(self, held: Held) -> None:
+        taken = self.taken.get(held.node, LedgerTaken())
+        for index, _ in held.devices:
+            self.checks["2"] += 1
+            if index < len(taken.devices) and taken.devices[index].unhealthy:
+                raise Violation(
+                    "2", f"pod uid {held.uid} was placed on broken device {index} of {held.node}", (held.uid,)
+                )
+
+    def _check_gangs(self, placed: list[Held]) -> None:
+        """3: who is placed together with others is placed with all of them."""
+        members = Counter(held.gang for held in placed if held.gang)
+        for gang, count in members.items():
+            self.checks["3"] += 1
+            self.gangs += 1
+            if count != GANG_SIZE:
+                raise Violation("3", f"{count} of the {GANG_SIZE} pods of gang {gang} were bound", (gang,))
 
     @staticmethod
     def _equal(node: str, name: str, ledger: int, pods: int) -> None:
@@ -252,4 +314,12 @@ def held_by(pod: Pod) -> Held | None:
         dict(sorted(placed.resources.items())),
         tuple((share.index, share.milli) for share in placed.devices),
         placed.fencing_token,
+        pod.metadata.labels.get(LABEL_GANG, ""),
     )
+
+
+def _note(known: dict[str, M], name: str, message: M | None) -> None:
+    if message is None:
+        known.pop(name, None)
+    else:
+        known[name] = message

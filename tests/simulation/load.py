@@ -14,11 +14,13 @@ from services.model.clock import Clock
 from services.model.errors import AlreadyExists, ApiError, NotFound, OutcomeUnknown
 from services.model.names import ANNOTATION_RUN_SECONDS, RESOURCE_GPU, RESOURCE_GPU_MILLI
 from services.wire.metadata import read_envelope
-from tests.simulation.invariants import Checker
+from tests.simulation.invariants import GANG_SIZE, LABEL_GANG, Checker
 from tests.simulation.story import Violation
 
+GANG_SCHEDULER = "gang"
 TRIES_MAX = 4
-PODS_ALIVE_MAX = 45
+PODS_ALIVE_MAX = 60
+DELETIONS_AT_ONCE = 12
 
 
 @dataclass(slots=True)
@@ -39,9 +41,12 @@ class Memory:
         self.tell = tell
         self._next = 0
 
-    def new_name(self) -> str:
+    def new_number(self) -> int:
         self._next += 1
-        name = f"pod-{self._next:04d}"
+        return self._next
+
+    def new_name(self) -> str:
+        name = f"pod-{self.new_number():04d}"
         self.told[name] = Told()
         return name
 
@@ -97,21 +102,34 @@ class Load:
 
     async def run(self) -> None:
         while True:
-            await self._clock.sleep(self._rng.uniform(0.1, 2.0))
+            await self._clock.sleep(self._rng.uniform(0.05, 1.2))
             if not self.active:
                 continue
             alive = [name for name, told in self._memory.told.items() if told.uids and not told.deleted]
-            if len(alive) < PODS_ALIVE_MAX and self._rng.random() < 0.7:
-                for _ in range(self._rng.randint(1, 6)):
-                    await self._create()
-            elif alive:
+            if len(alive) >= PODS_ALIVE_MAX:
+                for name in self._rng.sample(alive, DELETIONS_AT_ONCE):
+                    await self._delete(name)
+            elif not alive or self._rng.random() < 0.75:
+                if self._rng.random() < 0.2:
+                    await self._create_gang()
+                else:
+                    for _ in range(self._rng.randint(1, 6)):
+                        await self._create()
+            else:
                 await self._delete(self._rng.choice(alive))
 
-    async def _create(self) -> None:
+    async def _create_gang(self) -> None:
+        gang = f"gang-{self._memory.new_number()}"
+        for _ in range(GANG_SIZE):
+            await self._create(gang)
+
+    async def _create(self, gang: str = "") -> None:
         memory = self._memory
         name = memory.new_name()
         told = memory.told[name]
-        pod = make_pod(self._rng, name, self._rng.choice(self._names))
+        pod = make_pod(self._rng, name, GANG_SCHEDULER if gang else self._rng.choice(self._names))
+        if gang:
+            pod.metadata.labels[LABEL_GANG] = gang
         for _ in range(TRIES_MAX):
             told.unknown += 1  # until an answer is here; stays so if this client dies first
             try:

@@ -189,9 +189,7 @@ class Network:
             return
         call.running.append(listener.owner.start(self._serve(call, listener.owner, *known)))
 
-    async def _serve(
-        self, call: _Call, owner: Owner, handle: Callable[..., Any], request_type: type[Message]
-    ) -> None:
+    async def _serve(self, call: _Call, owner: Owner, handle: Callable[..., Any], request_type: type[Message]) -> None:
         """In the server's process: runs the handler until the client's deadline and sends its answer."""
         answer: bytes | ApiError
         try:
@@ -225,7 +223,9 @@ class Network:
         if not call.answer.done():
             call.answer.set_result(answer)
 
-    def open_stream(self, client: Owner, caller: str, address: str, method: str, request: bytes, metadata: Any) -> "_Stream":
+    def open_stream(
+        self, client: Owner, caller: str, address: str, method: str, request: bytes, metadata: Any
+    ) -> "_Stream":
         self._number += 1
         self.messages += 1
         stream = _Stream(self, self._loop, self._number, client, address)

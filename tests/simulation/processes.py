@@ -1,7 +1,8 @@
 """What runs in the simulated processes: the product's shells, wired as their `__main__` wires them, and rough company.
 
-Company are binders that the product has to withstand: one has no lease and binds whatever is its own to any node, full or
-not; the other campaigns for the scheduler's lease and goes on binding with its old fence after it has lost it.
+Company are clients that the product has to withstand. One binder has no lease and binds whatever is its own to any node,
+full or not; one does so with whole gangs; one campaigns for the scheduler's lease and goes on binding with its old fence
+after it has lost it. And an operator shrinks nodes, lets them grow again, and breaks devices.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from kubelet_sim.fleet import fleet_machines, load_catalogue
 from kubelet_sim.settings import KubeletSettings
 from kubelet_sim.shell import KubeletShell
 from protos.orrery.v1.api_pb2 import Binding, Fence
+from protos.orrery.v1.node_topology_pb2 import NodeTopology
 from services.client.api import ApiClient
 from services.client.election import ElectionSettings, LeaderElector
 from services.client.informer import Informer
@@ -27,7 +29,8 @@ from services.model.pod import PodView
 from services.runtime.transport import Service, Transport
 from services.wire.metadata import object_key
 from services.wire.pod import PodDecoder
-from tests.simulation.invariants import Checker
+from tests.simulation.invariants import GANG_SIZE, LABEL_GANG, Checker
+from tests.simulation.load import GANG_SCHEDULER
 from tests.simulation.loop import Owner
 from tests.simulation.story import Violation
 from tests.simulation.witness import PodWitness
@@ -130,12 +133,61 @@ class _Company:
             except ApiError:
                 continue
 
+    async def bind_gangs(self) -> None:
+        rng = self.life.owner.rng
+        while True:
+            await self.life.clock.sleep(rng.uniform(0.05, 1.0))
+            gangs: dict[str, list[PodView]] = {}
+            for pod in self._pods.cache.values():
+                gangs.setdefault(pod.labels[LABEL_GANG], []).append(pod)
+            whole = [gang for gang in gangs.values() if len(gang) == GANG_SIZE]
+            nodes = list(self._nodes.cache)
+            if not whole or not nodes:
+                continue
+            bindings = [
+                Binding(namespace=pod.namespace, name=pod.name, uid=pod.uid, node_name=rng.choice(nodes))
+                for pod in rng.choice(whole)
+            ]
+            try:
+                await self.api.bind_group(bindings)
+            except ApiError:
+                continue
+
 
 async def run_reckless(life: Life) -> None:
     company = _Company(life, RECKLESS)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(company.watch())
         tasks.create_task(company.bind(fenced=False))
+
+
+async def run_gangs(life: Life) -> None:
+    """Binds gangs that it knows whole, each in one call."""
+    company = _Company(life, GANG_SCHEDULER)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(company.watch())
+        tasks.create_task(company.bind_gangs())
+
+
+async def run_operator(life: Life) -> None:
+    """Nodes shrink and grow, devices break and are mended."""
+    api, rng = life.client(), life.owner.rng
+    while True:
+        await life.clock.sleep(rng.uniform(1.0, 8.0))
+        machine = rng.choice(fleet())
+        name = machine.node.name
+        try:
+            if rng.random() < 0.5:
+                cpu = machine.node.allocatable["cpu"] // rng.choice((1, 1, 4, 16))
+                await api.patch_status("nodes", name, "", {"allocatable": {"cpu": f"{cpu}m"}})
+            else:
+                stored = await api.get("nodetopologies", name)
+                topology = NodeTopology.FromString(stored.value)
+                for gpu in topology.spec.gpus:
+                    gpu.unhealthy = rng.random() < 0.15
+                await api.update("nodetopologies", topology, resource_version=stored.resource_version)
+        except ApiError:
+            continue
 
 
 async def run_stale_leader(life: Life) -> None:

@@ -33,7 +33,7 @@ SKEW_SECONDS_MAX = 40.0
 FAULTS_SECONDS = 100.0
 # Lease 3 s, kept deadlines 2 s, calls 3 s, back-offs up to 10 s, silence of a stream 8 s: what recovery may add up to.
 SETTLE_SECONDS_MAX = 60.0
-ASK_SECONDS = 0.5
+COMPANY = ("reckless", "gangs", "stale", "operator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class World:
             self._on_bug,
         )
         for name in self.servers:
-            self._add(name, lambda life: self._run_apiserver(life))
+            self._add(name, self._run_apiserver)
         if self.scheduler is not None:
             self._add("scheduler-0", self.scheduler)
             self._add("scheduler-1", self.scheduler)
@@ -122,7 +122,10 @@ class World:
         self._add("watcher", lambda life: processes.run_witness(life, self._made_witness))
         self._add("reckless-0", processes.run_reckless)
         self._add("reckless-1", processes.run_reckless)
+        self._add("gangs-0", processes.run_gangs)
+        self._add("gangs-1", processes.run_gangs)
         self._add("stale-leader", processes.run_stale_leader)
+        self._add("operator", processes.run_operator)
 
     def _add(self, name: str, main: Callable[[Life], Awaitable[None]]) -> None:
         self.processes[name] = _Process(name, main)
@@ -267,7 +270,7 @@ class World:
             self.set_store_down(name, down=False)
             self.stall_watch(name, 0.0)
         for name, process in self.processes.items():
-            if name.startswith(("reckless", "stale")):
+            if name.startswith(COMPANY):
                 process.wanted = False
                 self.kill(name)
             self.go_on(name)
