@@ -174,8 +174,8 @@ class Machine:
 
     def _pod_placed(self, pod: PodView) -> None:
         """The store says where the pod is: that settles any assumption."""
-        queued = self.queue.remove(pod.uid)
-        assumption = self._assumed.pop(pod.uid, None)
+        self.queue.remove(pod.uid)
+        self._assumed.pop(pod.uid, None)
         devices = pod.placed.devices if pod.placed is not None else ()
         known = self._where.get(pod.uid)
         if known == pod.spec.node_name:
@@ -186,7 +186,6 @@ class Machine:
             self.nodes.release(known, pod.uid)
         self.nodes.hold(Held(pod, pod.spec.node_name, devices))
         self._where[pod.uid] = pod.spec.node_name
-        del queued, assumption
 
     def _pod_gone(self, pod: PodView, now: float) -> None:
         self.queue.remove(pod.uid)

@@ -96,7 +96,7 @@ class GpuTopology(Plugin):
         else:
             taken = np.full(len(feasible), request.count)
         remaining = np.clip(untouched - taken, 0, count)
-        return SCORE_MAX - (SCORE_MAX * remaining // count).astype(np.int64)
+        return np.asarray(SCORE_MAX - SCORE_MAX * remaining // count, dtype=np.int64)
 
     def _quality(self, request: DeviceRequest, nodes: NodeTable, row: int) -> int:
         """How well the devices hang together that this node would give, 0 to 100."""

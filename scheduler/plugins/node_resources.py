@@ -33,7 +33,7 @@ class NodeResourcesFit(Plugin):
     def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask:
         """Bit 0: too many pods; bit i: the i-th request does not fit; the upper half: it never would on that node."""
         size = nodes.size
-        codes = (nodes.requested[RESOURCE_PODS][:size] + 1 > nodes.allocatable[RESOURCE_PODS][:size]).astype(np.int64)
+        codes = (nodes.requested[RESOURCE_PODS][:size] >= nodes.allocatable[RESOURCE_PODS][:size]).astype(np.int64)
         wanted = [(name, amount) for name, amount in pod.spec.requests.items() if amount > 0 and name != RESOURCE_PODS]
         shift = len(wanted) + 1
         for bit, (name, amount) in enumerate(wanted, start=1):
@@ -41,7 +41,8 @@ class NodeResourcesFit(Plugin):
             if allocatable is None:
                 codes |= (1 << bit) | (1 << (bit + shift))
                 continue
-            lacking = nodes.requested[name][:size] + amount > allocatable[:size]
+            # Subtracted, not added: amounts saturate at 2^63 - 1.
+            lacking = allocatable[:size] - nodes.requested[name][:size] < amount
             if lacking.any():
                 codes |= lacking.astype(np.int64) << bit
                 codes |= (allocatable[:size] < amount).astype(np.int64) << (bit + shift)
@@ -76,9 +77,9 @@ class NodeResourcesFit(Plugin):
     @staticmethod
     def _score_request(pod: PodView, name: str) -> int:
         if name == RESOURCE_CPU:
-            return pod.spec.nonzero_milli_cpu
+            return pod.spec.scoring_milli_cpu
         if name == RESOURCE_MEMORY:
-            return pod.spec.nonzero_memory
+            return pod.spec.scoring_memory
         return pod.spec.requests.get(name, 0)
 
     @staticmethod

@@ -1,0 +1,163 @@
+"""Binds in the background, many a message; the outcome of each goes back to the machine.
+
+A bind is submitted, with the fence under which it was decided, until the API server says what became of it. After an
+unknown outcome the same binding goes again: it is answered ALREADY_BOUND if it had landed, and FENCED if the leader has
+changed, in which case it can no longer land.
+"""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from opentelemetry.trace import Span
+
+from protos.orrery.v1.api_pb2 import (
+    ALREADY_BOUND,
+    BOUND,
+    CONFLICT,
+    FENCED,
+    GONE,
+    UNKNOWN,
+    Binding,
+    BindOutcome,
+    BindResult,
+    Fence,
+)
+from scheduler.core.machine import Bind, BindDone, BindVerdict
+from scheduler.tracing import sampled
+from services.client.api import ApiClient
+from services.client.backoff import Backoff
+from services.model.clock import Clock
+from services.model.errors import ApiError
+from services.runtime.logging import Logger
+from services.runtime.telemetry import context_from, traceparent_of, tracer
+
+BATCH_BINDINGS_MAX = 256
+BATCHES_IN_FLIGHT_MAX = 4
+
+
+@dataclass(slots=True)
+class Pending:
+    """A bind that is not answered yet. `span` runs from its first submission to its answer."""
+
+    bind: Bind
+    fence: Fence
+    binding: Binding
+    span: Span | None
+
+
+class BindQueue:
+    """`on_done(pending, result or None, done)` gets each answer; `on_fenced` is told when the leader has changed."""
+
+    def __init__(
+        self,
+        api: ApiClient,
+        clock: Clock,
+        rng: random.Random,
+        log: Logger,
+        on_done: Callable[[Pending, BindResult, BindDone], None],
+        on_fenced: Callable[[], None],
+    ) -> None:
+        self._api = api
+        self._clock = clock
+        self._rng = rng
+        self._log = log
+        self._on_done = on_done
+        self._on_fenced = on_fenced
+        self._waiting: deque[Pending] = deque()
+        self._arrived = asyncio.Event()
+        self._slots = asyncio.Semaphore(BATCHES_IN_FLIGHT_MAX)
+
+    def submit(self, bind: Bind, fence: Fence, traceparent: str) -> None:
+        span = None
+        if sampled(traceparent):
+            attributes: dict[str, str | int] = {
+                "k8s.pod.name": bind.pod.name,
+                "k8s.node.name": bind.node_name,
+                "orrery.fencing_token": fence.token,
+            }
+            span = tracer().start_span(
+                "scheduler.bind",
+                context=context_from(traceparent),
+                attributes=attributes,
+                start_time=self._clock.wall_ns(),
+            )
+        binding = Binding(
+            namespace=bind.pod.namespace,
+            name=bind.pod.name,
+            uid=bind.pod.uid,
+            node_name=bind.node_name,
+            traceparent=traceparent_of(span) if span is not None else traceparent,
+        )
+        for share in bind.devices:
+            binding.devices.add(index=share.index, milli=share.milli)
+        self._waiting.append(Pending(bind, fence, binding, span))
+        self._arrived.set()
+
+    async def run(self) -> None:
+        """Sends batches for ever; ends only by cancellation."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._arrived.wait()
+                self._arrived.clear()
+                while self._waiting:
+                    await self._slots.acquire()
+                    batch = self._take_batch()
+                    tasks.create_task(self._send(batch))
+
+    def _take_batch(self) -> list[Pending]:
+        """Those that were decided under one fence, in order."""
+        fence = self._waiting[0].fence
+        batch: list[Pending] = []
+        while self._waiting and len(batch) < BATCH_BINDINGS_MAX and self._waiting[0].fence == fence:
+            batch.append(self._waiting.popleft())
+        return batch
+
+    async def _send(self, batch: list[Pending]) -> None:
+        try:
+            backoff = Backoff(self._rng)
+            while batch:
+                batch = await self._submit(batch)
+                if batch:
+                    await self._clock.sleep(backoff.next_seconds())
+        finally:
+            self._slots.release()
+
+    async def _submit(self, batch: list[Pending]) -> list[Pending]:
+        """One round; returns what is to be submitted again."""
+        try:
+            results = await self._api.bind_batch([item.binding for item in batch], fence=batch[0].fence)
+        except ApiError as error:
+            # Whether it happened or not, submitting the same again finds out.
+            self._log.warning("bind_unanswered", binds=len(batch), reason=error.message)
+            return batch
+        again = []
+        for item, result in zip(batch, results, strict=True):
+            if result.outcome == UNKNOWN:
+                again.append(item)
+            else:
+                self._finish(item, result)
+        return again
+
+    def _finish(self, item: Pending, result: BindResult) -> None:
+        outcome = BindOutcome.Name(result.outcome)
+        if item.span is not None:
+            item.span.set_attribute("orrery.bind.outcome", outcome)
+            item.span.end(self._clock.wall_ns())
+        if result.outcome not in (BOUND, ALREADY_BOUND):
+            self._log.warning(
+                "bind_refused", pod=item.bind.pod.key, node=item.bind.node_name, outcome=outcome, reason=result.message
+            )
+        self._on_done(item, result, BindDone(item.bind.pod.uid, _verdict(result), outcome))
+        if result.outcome == FENCED:
+            self._on_fenced()
+
+
+def _verdict(result: BindResult) -> BindVerdict:
+    if result.outcome in (BOUND, ALREADY_BOUND):
+        return BindVerdict.BOUND
+    if result.outcome == GONE or (result.outcome == CONFLICT and result.node_name):
+        return BindVerdict.SETTLED
+    return BindVerdict.LOST

@@ -1,0 +1,224 @@
+"""The scheduler's shell: informers and binds in, the machine in the middle, binds, reports and spans out.
+
+Built from an ApiClient, a Clock and a random generator alone. One task steps the machine; everything else only puts
+events into its inbox. A standby does the same without trying any pod, so that it takes over with a warm cache and queue.
+"""
+
+import asyncio
+import random
+from collections import deque
+
+from protos.orrery.v1.api_pb2 import BindResult, Fence
+from protos.orrery.v1.scheduler_pb2 import SchedulerStatus
+from scheduler.attempts import AttemptLog
+from scheduler.binding import BindQueue, Pending
+from scheduler.core.machine import (
+    Attempted,
+    Bind,
+    BindDone,
+    BindVerdict,
+    Continue,
+    Event,
+    LeadershipChanged,
+    Machine,
+    NodeChanged,
+    PodChanged,
+    Tick,
+    TopologyChanged,
+    WakeAt,
+)
+from scheduler.plugins.registry import default_profile
+from scheduler.reporting import Reporter
+from scheduler.settings import SchedulerSettings
+from scheduler.tracing import Laps, record_attempt, trace_id_of
+from services.client.api import ApiClient
+from services.client.election import LeaderElector
+from services.client.informer import Informer
+from services.model.clock import Clock
+from services.model.node import NodeView, TopologyView
+from services.model.pod import PodView
+from services.runtime.logging import Logger, silent
+from services.wire.node import node_view
+from services.wire.pod import PodDecoder
+from services.wire.topology import topology_view
+
+# Attempts between two looks at what else there is to do on the event loop.
+ATTEMPTS_A_TURN = 16
+
+
+class SchedulerShell:
+    """`identity` must be unique for each start of a process."""
+
+    def __init__(
+        self,
+        api: ApiClient,
+        clock: Clock,
+        settings: SchedulerSettings,
+        rng: random.Random,
+        identity: str,
+        log: Logger | None = None,
+    ) -> None:
+        self._clock = clock
+        self._settings = settings
+        self._log = log or silent()
+        self._identity = identity
+        self._laps = Laps(clock.wall_ns)
+        self.machine = Machine([default_profile(settings.scheduler_name)], settings.seed, self._laps.begin)
+        self.attempts = AttemptLog(settings.name)
+        self._inbox: deque[Event] = deque()
+        self._wake = asyncio.Event()
+        self._wake_at: float | None = None
+        # Trace of the attempt that each bind in flight came from.
+        namespace, _, lease = settings.lease.partition("/")
+        self.elector = LeaderElector(
+            api,
+            clock,
+            namespace=namespace,
+            name=lease,
+            identity=identity,
+            settings=settings.election(),
+            rng=rng,
+            on_started_leading=self._on_started_leading,
+            on_stopped_leading=lambda: self._put(LeadershipChanged(leading=False)),
+            log=self._log,
+        )
+        self._binds = BindQueue(api, clock, rng, self._log, self._on_bind_done, self.elector.lost)
+        self._reporter = Reporter(api, clock, rng, settings.name, self._log, lambda: self.elector.fence)
+        decoder = PodDecoder()
+        self._informers: tuple[Informer[NodeView], Informer[TopologyView], Informer[PodView]] = (
+            Informer(api, clock, "nodes", node_view, self._on_node, rng=rng, on_batch=self._wake.set, log=self._log),
+            Informer(
+                api,
+                clock,
+                "nodetopologies",
+                lambda value, _version: topology_view(value),
+                self._on_topology,
+                rng=rng,
+                on_batch=self._wake.set,
+                log=self._log,
+            ),
+            Informer(api, clock, "pods", decoder.view, self._on_pod, rng=rng, on_batch=self._wake.set, log=self._log),
+        )
+
+    @property
+    def synced(self) -> bool:
+        """All informers have listed once."""
+        return all(informer.synced for informer in self._informers)
+
+    # Inbox.
+
+    def _put(self, event: Event) -> None:
+        self._inbox.append(event)
+        self._wake.set()
+
+    def _on_started_leading(self, _fence: Fence) -> None:
+        self._put(LeadershipChanged(leading=True))
+
+    def _on_node(self, _key: str, old: NodeView | None, new: NodeView | None) -> None:
+        self._inbox.append(NodeChanged(old, new))
+
+    def _on_topology(self, key: str, _old: TopologyView | None, new: TopologyView | None) -> None:
+        self._inbox.append(TopologyChanged(key, new))
+
+    def _on_pod(self, _key: str, old: PodView | None, new: PodView | None) -> None:
+        self._inbox.append(PodChanged(old, new))
+
+    def _on_bind_done(self, pending: Pending, result: BindResult, done: BindDone) -> None:
+        pod = pending.bind.pod
+        if done.verdict is BindVerdict.BOUND:
+            self._reporter.report(
+                pod, pending.bind.node_name, f"Successfully assigned {pod.key} to {pending.bind.node_name}"
+            )
+        else:
+            self.attempts.settle(pod.key, pod.uid, f"Bind{done.why.title()}", result.message)
+        self._put(done)
+
+    # Work.
+
+    async def run(self) -> None:
+        """Works until it is cancelled; then gives the lease back."""
+        async with asyncio.TaskGroup() as tasks:
+            for informer in self._informers:
+                tasks.create_task(informer.run())
+            tasks.create_task(self._binds.run())
+            tasks.create_task(self._reporter.run())
+            tasks.create_task(self._step_for_ever())
+            await asyncio.gather(*(informer.wait_synced() for informer in self._informers))
+            await self.elector.run()
+
+    async def _step_for_ever(self) -> None:
+        while True:
+            self._wake.clear()
+            for _ in range(ATTEMPTS_A_TURN):
+                while self._inbox:
+                    self.machine.step(self._inbox.popleft(), self._clock.monotonic())
+                if not self._attempt():
+                    await self._wait()
+                    break
+            else:
+                await asyncio.sleep(0)
+
+    def _attempt(self) -> bool:
+        """At most one attempt; whether there may be more to do."""
+        self._wake_at = None
+        more = False
+        fence = self.elector.fence
+        actions = self.machine.step(Tick(), self._clock.monotonic()) if fence is not None else []
+        traceparent = ""
+        for action in actions:
+            match action:
+                case Attempted():
+                    traceparent = self._on_attempted(action)
+                case Bind():
+                    assert fence is not None
+                    self._binds.submit(action, fence, traceparent)
+                case WakeAt(at):
+                    self._wake_at = at
+                case Continue():
+                    more = True
+        return more
+
+    def _on_attempted(self, attempted: Attempted) -> str:
+        end_ns, now = self._clock.wall_ns(), self._clock.monotonic()
+        traceparent = record_attempt(attempted, self._laps, end_ns, lambda at: end_ns - int((now - at) * 1e9))
+        laps = self._laps.durations()
+        self.attempts.add(attempted, self._laps.start_ns, laps, trace_id_of(attempted.pod.traceparent))
+        decision = attempted.decision
+        if not decision.node_name:
+            self._reporter.report(attempted.pod, "", decision.error or decision.message)
+        if decision.error:
+            self._log.error("attempt_failed", pod=attempted.pod.key, reason=decision.error)
+        return traceparent
+
+    async def _wait(self) -> None:
+        """Until something arrives, or until the queue wants to be looked at."""
+        if self._wake_at is None:
+            await self._wake.wait()
+            return
+        try:
+            async with asyncio.timeout(max(0.0, self._wake_at - self._clock.monotonic())):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+    def status(self) -> SchedulerStatus:
+        """For SchedulerInspection."""
+        fence, queue = self.elector.fence, self.machine.queue
+        return SchedulerStatus(
+            name=self._settings.name,
+            identity=self._identity,
+            leader=fence is not None,
+            holder=self.elector.holder,
+            fencing_token=fence.token if fence is not None else 0,
+            queue_active=queue.length("active"),
+            queue_backoff=queue.length("backoff"),
+            queue_unschedulable=queue.length("unschedulable"),
+            queue_gated=queue.length("gated"),
+            assumed=self.machine.assumed,
+            attempts=self.machine.attempts,
+            bound=self.machine.bound,
+            moved_by_flush=queue.moved_by_flush,
+            nodes=self.machine.nodes.count,
+            pods=self.machine.pods,
+            synced=self.synced,
+        )
