@@ -66,10 +66,18 @@ def _attempt(attempt: SchedulingAttempt, now_ns: int) -> list[Any]:
     if attempt.scores:
         parts.append(_scores(attempt))
     if attempt.durations:
-        whole = [step for step in attempt.durations if not step.plugin]
-        steps = [f"{step.extension_point} {duration_text(step.nanoseconds)}" for step in whole or attempt.durations]
+        steps = [f"{point} {duration_text(spent)}" for point, spent in _durations(attempt).items()]
         parts.append(f"  [dim]took: {', '.join(steps)}[/]")
     return parts
+
+
+def _durations(attempt: SchedulingAttempt) -> dict[str, int]:
+    """Nanoseconds by extension point: its own number where there is one, else the sum of its plugins'."""
+    whole = {step.extension_point: step.nanoseconds for step in attempt.durations if not step.plugin}
+    summed: dict[str, int] = {}
+    for step in attempt.durations:
+        summed[step.extension_point] = summed.get(step.extension_point, 0) + step.nanoseconds
+    return summed | whole
 
 
 def _rejections(attempt: SchedulingAttempt) -> Any:
@@ -80,8 +88,16 @@ def _rejections(attempt: SchedulingAttempt) -> Any:
     table.add_column("REJECTED", justify="right")
     for column in ("BY PLUGIN", "REASON", "FOR EXAMPLE"):
         table.add_column(column)
-    for rejection in sorted(attempt.rejections, key=lambda item: (-item.nodes, item.plugin, item.reason)):
-        table.add_row(str(rejection.nodes), rejection.plugin, rejection.reason, ", ".join(rejection.examples[:3]))
+    nodes: dict[tuple[str, str], int] = {}
+    examples: dict[tuple[str, str], list[str]] = {}
+    for rejection in attempt.rejections:
+        # A node that lacks two things stands in one entry of each.
+        key = (rejection.plugin, rejection.reason)
+        nodes[key] = nodes.get(key, 0) + rejection.nodes
+        examples.setdefault(key, []).extend(rejection.examples)
+    for plugin, reason in sorted(nodes, key=lambda key: (-nodes[key], key)):
+        key = (plugin, reason)
+        table.add_row(str(nodes[key]), plugin, reason, ", ".join(examples[key][:3]))
     return Padding(table, (0, 0, 0, 2))
 
 

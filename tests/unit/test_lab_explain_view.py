@@ -77,6 +77,17 @@ def test_rejections_stand_largest_first_with_plugin_reason_and_examples() -> Non
     ]
 
 
+def test_one_reason_is_one_row_and_one_extension_point_one_duration() -> None:
+    attempt = refused()
+    attempt.rejections.add(plugin="GpuTopology", reason="Insufficient nvidia.com/gpu", nodes=1, examples=["e"])
+    attempt.durations.add(extension_point="Filter", plugin="A", nanoseconds=10_000)
+    attempt.durations.add(extension_point="Filter", plugin="B", nanoseconds=20_000)
+    said = printed(explanation(pod(), [attempt], [], NOW_NS))
+    assert "  11  GpuTopology" in said
+    assert said.count("GpuTopology") == 1
+    assert said.endswith("took: Filter 30 µs")
+
+
 def test_scores_stand_best_first_with_the_chosen_node_marked() -> None:
     assert printed(explanation(pod("dgx-0"), [placed()], [], NOW_NS)).splitlines() == [
         "pod/trainer is on dgx-0 (Running)",
