@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from apiserver.core import header
 from apiserver.core.groups import Change, Planned, RegistryPut, delete_versions, place, take_group
 from apiserver.core.keys import REGISTRY
-from apiserver.core.versions import pack, revision_of
+from apiserver.core.versions import pack
 from apiserver.store.protocol import (
     MemberResult,
     Record,
@@ -174,20 +174,33 @@ class Committer:
         landed = await self._find(change.write_id, put.key, max(since, record.create_revision), record.mod_revision)
         if landed is None:
             return lost
-        puts = sum(write.key.startswith(REGISTRY) for write in change.writes)
-        versions = tuple(landed + offset for offset in range(puts))
-        return Committed(succeeded=True, revision=revision_of(landed), versions=versions, records=(), group_size=1)
+        versions = await self._versions_at(landed, change)
+        return Committed(succeeded=True, revision=landed, versions=versions, records=(), group_size=1)
 
     async def _find(self, write_id: bytes, key: bytes, first: int, last: int) -> int | None:
-        """The version at which `key` was written with `write_id`, between two revisions; None when it was not."""
+        """The revision at which `key` was written with `write_id`, between two revisions; None when it was not."""
         async for batch in self._store.watch(key, start_revision=first):
             for event in batch.events:
                 if event.record.key == key and not event.deleted:
                     stored = header.decode(event.record.value)
                     if stored.write_id == write_id:
-                        return pack(event.record.mod_revision, stored.index)
+                        return event.record.mod_revision
             if batch.revision >= last:
                 return None
+        raise AssertionError("a watch does not end")
+
+    async def _versions_at(self, revision: int, change: Change) -> tuple[int, ...]:
+        """The versions of the change's registry writes, which happened at `revision`, perhaps beside those of others:
+        a delete's place follows from the events before it.
+        """
+        async for batch in self._store.watch(REGISTRY, start_revision=revision):
+            index, versions = -1, {}
+            for event in batch.events:
+                record = event.record
+                if record.mod_revision == revision:
+                    index = index + 1 if event.deleted else header.decode(record.value).index
+                    versions[record.key] = pack(revision, index)
+            return tuple(versions[write.key] for write in change.writes if write.key.startswith(REGISTRY))
         raise AssertionError("a watch does not end")
 
     @staticmethod

@@ -82,7 +82,7 @@ def test_a_loop_that_lets_no_time_pass_ends_at_the_bound(monkeypatch: pytest.Mon
     monkeypatch.setattr("tests.simulation.loop.STEPS_MAX", 500)
 
     async def main() -> None:
-        while True:
+        while True:  # noqa: ASYNC110 - the fault that is to be found
             await asyncio.sleep(0)
 
     with pytest.raises(StepsExceeded):

@@ -346,7 +346,7 @@ def _unwind(world: World, loop: VirtualLoop) -> None:
 
 async def _turns(loop: VirtualLoop) -> None:
     me = asyncio.current_task()
-    while any(task is not me for task in asyncio.all_tasks(loop)):
+    while any(task is not me for task in asyncio.all_tasks(loop)):  # noqa: ASYNC110 - others end, none of them tells
         await asyncio.sleep(0.1)
 
 
