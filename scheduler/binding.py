@@ -34,8 +34,9 @@ from services.model.errors import ApiError
 from services.runtime.logging import Logger
 from services.runtime.telemetry import context_from, traceparent_of, tracer
 
-BATCH_BINDINGS_MAX = 256
+BATCH_BINDINGS_MAX = 128
 BATCHES_IN_FLIGHT_MAX = 4
+WAITING_BINDS_MAX = 256
 
 
 @dataclass(slots=True)
@@ -49,7 +50,7 @@ class Pending:
 
 
 class BindQueue:
-    """`on_done(pending, result or None, done)` gets each answer; `on_fenced` is told when the leader has changed."""
+    """`on_done(pending, result or None, done)` gets each answer; `on_fenced(fence)` is told that this fence holds no more."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class BindQueue:
         rng: random.Random,
         log: Logger,
         on_done: Callable[[Pending, BindResult, BindDone], None],
-        on_fenced: Callable[[], None],
+        on_fenced: Callable[[Fence], None],
     ) -> None:
         self._api = api
         self._clock = clock
@@ -69,6 +70,11 @@ class BindQueue:
         self._waiting: deque[Pending] = deque()
         self._arrived = asyncio.Event()
         self._slots = asyncio.Semaphore(BATCHES_IN_FLIGHT_MAX)
+
+    @property
+    def full(self) -> bool:
+        """So many binds wait that deciding more would only decide on old news."""
+        return len(self._waiting) >= WAITING_BINDS_MAX
 
     def submit(self, bind: Bind, fence: Fence, traceparent: str) -> None:
         span = None
@@ -152,7 +158,7 @@ class BindQueue:
             )
         self._on_done(item, result, BindDone(item.bind.pod.uid, _verdict(result), outcome))
         if result.outcome == FENCED:
-            self._on_fenced()
+            self._on_fenced(item.fence)
 
 
 def _verdict(result: BindResult) -> BindVerdict:

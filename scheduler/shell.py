@@ -42,7 +42,8 @@ from services.wire.node import node_view
 from services.wire.pod import PodDecoder
 from services.wire.topology import topology_view
 
-# Attempts between two looks at what else there is to do on the event loop.
+# How long, and how often at most, pods are tried before the event loop gets to its other work: lease renewals among it.
+TURN_SECONDS_MAX = 0.01
 ATTEMPTS_A_TURN = 16
 
 
@@ -131,6 +132,7 @@ class SchedulerShell:
             )
         else:
             self.attempts.settle(pod.key, pod.uid, f"Bind{done.why.title()}", result.message)
+        # Also when the bind queue was full: there is room again.
         self._put(done)
 
     # Work.
@@ -149,14 +151,19 @@ class SchedulerShell:
     async def _step_for_ever(self) -> None:
         while True:
             self._wake.clear()
+            turn_ends = self._clock.monotonic() + TURN_SECONDS_MAX
             for _ in range(ATTEMPTS_A_TURN):
-                while self._inbox:
-                    self.machine.step(self._inbox.popleft(), self._clock.monotonic())
-                if not self._attempt():
+                self._read_inbox(turn_ends)
+                if not self._inbox and (self._binds.full or not self._attempt()):
                     await self._wait()
                     break
-            else:
-                await asyncio.sleep(0)
+                if self._clock.monotonic() >= turn_ends:
+                    break
+            await asyncio.sleep(0)
+
+    def _read_inbox(self, turn_ends: float) -> None:
+        while self._inbox and self._clock.monotonic() <= turn_ends:
+            self.machine.step(self._inbox.popleft(), self._clock.monotonic())
 
     def _attempt(self) -> bool:
         """At most one attempt; whether there may be more to do."""

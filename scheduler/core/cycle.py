@@ -152,18 +152,20 @@ class Cycle:
             return int(rows[0])
         totals = np.zeros(len(rows), dtype=np.int64)
         columns: list[tuple[str, I64, int]] = []
+        skipped: set[str] = set()
         for item in self._profile.score:
-            plugin = item.plugin
-            if isinstance(plugin, PreScorePlugin):
-                status = plugin.pre_score(state, pod, nodes, feasible)
-                lap("PreScore", plugin.name)
-                if status.code is Code.SKIP:
-                    continue
+            if isinstance(item.plugin, PreScorePlugin):
+                if item.plugin.pre_score(state, pod, nodes, feasible).code is Code.SKIP:
+                    skipped.add(item.plugin.name)
+                lap("PreScore", item.plugin.name)
+        for item in self._profile.score:
+            if item.plugin.name in skipped:
+                continue
             scores = self._score(item, state, pod, nodes, rows, decision)
-            lap("Score", plugin.name)
+            lap("Score", item.plugin.name)
             if scores is None:
                 return None
-            columns.append((plugin.name, scores, item.weight))
+            columns.append((item.plugin.name, scores, item.weight))
             totals += scores * item.weight
         best = np.flatnonzero(totals == totals.max())
         chosen = min(best.tolist(), key=lambda at: self._tie(nodes.names[rows[at]])) if len(best) > 1 else int(best[0])

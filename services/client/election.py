@@ -133,10 +133,11 @@ class LeaderElector:
             finally:
                 watching.cancel()
 
-    def lost(self) -> None:
-        """The store said that another epoch has begun (a write came back FENCED): stop at once."""
-        self._stop_leading()
-        self._changed.set()
+    def lost(self, fence: Fence) -> None:
+        """A write under `fence` came back FENCED, so another epoch has begun: stop at once, if that fence is still ours."""
+        if self.fence == fence:
+            self._stop_leading()
+            self._changed.set()
 
     async def _campaign(self) -> None:
         """Returns once the lease is held."""
