@@ -6,6 +6,7 @@ else to the lab's own store, else nowhere; then all of this costs next to nothin
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from opentelemetry import trace
@@ -72,8 +73,9 @@ def _exporter(settings: CommonSettings) -> SpanExporter | None:
     return None
 
 
+@cache
 def tracer() -> trace.Tracer:
-    """The tracer of this process; one that does nothing while telemetry is off."""
+    """The tracer of this process; one that does nothing while telemetry is off. Follows a provider that is set later."""
     return trace.get_tracer(_TRACER_NAME)
 
 
