@@ -1,0 +1,1 @@
+"""The contracts: protobuf definitions, and the modules generated from them beside each."""

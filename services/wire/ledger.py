@@ -16,7 +16,8 @@ def read_taken(value: bytes) -> Taken:
     """Raises DecodeError."""
     message = _parse(LedgerTaken, value)
     devices = tuple(
-        Device(index, item.uuid, item.model, 0, 0, healthy=not item.unhealthy) for index, item in enumerate(message.devices)
+        Device(index, item.uuid, item.model, 0, 0, healthy=not item.unhealthy)
+        for index, item in enumerate(message.devices)
     )
     return Taken(
         node_uid=message.node_uid,

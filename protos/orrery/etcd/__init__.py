@@ -1,0 +1,1 @@
+"""What we speak of etcd's wire protocol."""
