@@ -38,6 +38,7 @@ POLL_SECONDS = 0.25
 READY_STALL_SECONDS_MAX = 60.0
 # Nothing changed for this long, by the scheduler's own account too: it is over.
 QUIET_SECONDS = 2.0
+QUIET_UNTOLD_SECONDS = 10.0
 # Nothing changed for this long, whatever the schedulers say: it is over, and something is wrong.
 STALL_SECONDS_MAX = 60.0
 
@@ -223,7 +224,9 @@ class Replay:
         clock, tracker, total = self._client.clock, self._tracker, len(self._pods)
         while tracker.placed < total:
             still = clock.monotonic() - tracker.changed_at
-            if still > QUIET_SECONDS and tracker.placed + tracker.unschedulable >= total and await self._queue_rests():
+            # A condition may be late or lost with a killed scheduler; what the leader's queue says counts then.
+            told = tracker.placed + tracker.unschedulable >= total
+            if still > (QUIET_SECONDS if told else QUIET_UNTOLD_SECONDS) and await self._queue_rests():
                 return False
             if still > STALL_SECONDS_MAX:
                 return True

@@ -47,8 +47,8 @@ class MeshOptions:
     seed: int = 1
     fsync: bool = True
     log_level: str = "info"
-    lease_duration_seconds: float = 3.0
-    renew_deadline_seconds: float = 2.0
+    lease_duration_seconds: float = 5.0
+    renew_deadline_seconds: float = 3.5
     retry_period_seconds: float = 0.5
 
 

@@ -85,7 +85,8 @@ def trace(ctx: click.Context, pod: str, namespace: str, as_json: bool, events: b
         return
     if not spans:
         raise LabError(
-            f"trace {trace_id} has no spans in {store or folder.traces_path}; spans of long ago make room for new ones"
+            f"trace {trace_id} has no spans in {store or folder.traces_path}: it was not sampled (a replay traces its "
+            "--trace-ratio of the pods), or it is so old that it made room for others"
         )
     out = console()
     out.print(f"trace [bold]{trace_id}[/], {len(spans)} spans by {', '.join(sorted({s.instance for s in spans}))}\n")
