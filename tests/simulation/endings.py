@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 ASK_SECONDS = 0.5
+REST_SECONDS = 3.0
 NODES = b"/orrery/registry/core/nodes/"
 
 
@@ -31,15 +32,18 @@ class Endings:
         self._decoder = PodDecoder()
 
     async def wait(self, seconds_max: float) -> None:
+        """Rest must last: late messages may still have something to say."""
         until = self._world.loop.time() + seconds_max
-        while (open_ := self._unfinished()) is not None:
-            if self._world.loop.time() >= until:
-                raise open_
+        rest_since: float | None = None
+        while rest_since is None or self._world.loop.time() - rest_since < REST_SECONDS:
+            open_ = self._unfinished()
+            if open_ is None:
+                rest_since = self._world.loop.time() if rest_since is None else rest_since
+            else:
+                rest_since = None
+                if self._world.loop.time() >= until:
+                    raise open_
             await self._world.sleep(ASK_SECONDS)
-        # What was true for an instant must stay so: late messages have no more to say.
-        await self._world.sleep(2.0)
-        if (open_ := self._unfinished()) is not None:
-            raise open_
 
     def _unfinished(self) -> Violation | None:
         return self._unbound() or self._not_running() or self._watchers() or self._caches()
@@ -49,7 +53,7 @@ class Endings:
         for key, pod in sorted(self._checker.pods().items()):
             if pod.spec.node_name or pod.metadata.HasField("deletion_timestamp"):
                 continue
-            if pod.spec.scheduler_name != "default-scheduler" or self._world.scheduler is None:
+            if pod.spec.scheduler_name != "default-scheduler":
                 continue
             node = self._room_for(pod)
             if node:

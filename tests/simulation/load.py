@@ -153,6 +153,8 @@ class Load:
             return
 
     async def _delete(self, name: str) -> None:
+        if not self.active:
+            return
         told = self._memory.told[name]
         grace = self._rng.choice((None, None, 0, 2))
         try:

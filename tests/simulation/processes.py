@@ -19,6 +19,8 @@ from kubelet_sim.settings import KubeletSettings
 from kubelet_sim.shell import KubeletShell
 from protos.orrery.v1.api_pb2 import Binding, Fence
 from protos.orrery.v1.node_topology_pb2 import NodeTopology
+from scheduler.settings import SchedulerSettings
+from scheduler.shell import SchedulerShell
 from services.client.api import ApiClient
 from services.client.election import ElectionSettings, LeaderElector
 from services.client.informer import Informer
@@ -81,6 +83,18 @@ async def run_kubelet(life: Life) -> None:
     settings = KubeletSettings(name=life.owner.name, apiserver=("127.0.0.1:1",), fleet=FLEET, seed=1)
     shell = KubeletShell(life.client(), life.clock, settings, life.owner.rng, machines=fleet())
     await shell.run()
+
+
+async def run_scheduler(life: Life) -> None:
+    name = life.owner.name
+    settings = SchedulerSettings(
+        name=name,
+        lease_duration_seconds=ELECTION.lease_duration_seconds,
+        renew_deadline_seconds=ELECTION.renew_deadline_seconds,
+        retry_period_seconds=ELECTION.retry_period_seconds,
+    )
+    identity = f"{name}_{life.owner.rng.getrandbits(64):016x}"
+    await SchedulerShell(life.client(), life.clock, settings, life.owner.rng, identity).run()
 
 
 async def run_witness(life: Life, made: Callable[[PodWitness], None]) -> None:

@@ -7,12 +7,13 @@ faults that are planted from here.
 import os
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
 from tests.simulation.plants import PLANTS
 from tests.simulation.told import told
-from tests.simulation.world import run_seed
+from tests.simulation.world import Report, run_seed
 
 pytestmark = pytest.mark.simulation
 
@@ -21,9 +22,14 @@ INVARIANTS = ("1", "2", "3", "4", "5", "6", "7", "ended", "read")
 FAULTS = ("crash", "pause", "cut", "store down", "stalled watch", "rough network", "rough store")
 
 
+@cache
+def report_of(seed: int) -> Report:
+    return run_seed(seed)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_invariant_holds_under_faults(seed: int) -> None:
-    report = run_seed(seed)
+    report = report_of(seed)
     sys.stdout.write(told(report) + "\n")
     assert not report.violation, told(report)
     assert report.steps > 0
@@ -35,10 +41,11 @@ def test_every_invariant_holds_under_faults(seed: int) -> None:
 def test_every_kind_of_fault_happens_within_the_seeds() -> None:
     happened: set[str] = set()
     for seed in SEEDS:
-        happened.update(run_seed(seed, faults_seconds=20.0).faults)
+        happened.update(report_of(seed).faults)
     assert happened == set(FAULTS)
 
 
+# The same seeds without the plant are those above.
 @pytest.mark.parametrize("name", sorted(PLANTS))
 def test_a_planted_fault_is_found(name: str) -> None:
     plant = PLANTS[name]
