@@ -31,9 +31,10 @@ class NodeGone:
 
 @dataclass(frozen=True, slots=True)
 class PodSeen:
-    """A bound pod, on any node."""
+    """A bound pod, on any node. `own`: this version is one that this process wrote, so it is news to nobody here."""
 
     pod: KubeletPod
+    own: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,8 +105,8 @@ class KubeletMachine:
             case NodeGone(name):
                 self._node_gone(name)
                 return []
-            case PodSeen(pod):
-                return self._pod_seen(pod, now)
+            case PodSeen(pod, own):
+                return self._pod_seen(pod, now, own=own)
             case PodGone(key, node_name):
                 self._pod_gone(key, now)
                 self._parked.get(node_name, {}).pop(key, None)
@@ -141,7 +141,7 @@ class KubeletMachine:
 
     # Pods
 
-    def _pod_seen(self, pod: KubeletPod, now: Instant) -> list[Action]:
+    def _pod_seen(self, pod: KubeletPod, now: Instant, *, own: bool) -> list[Action]:
         record = self._records.get(pod.key)
         if record is not None and record.pod.view.uid != pod.view.uid:
             self._pod_gone(pod.key, now)
@@ -152,6 +152,9 @@ class KubeletMachine:
             self._park(pod)
             return []
         record.pod = pod
+        if record.stage is Stage.RUNNING and pod.view.phase == "Pending" and not own:
+            # A write of an earlier stage landed late, over the newer one: say again how it is.
+            return [*self._changed(record, now), *self._say_running(record)]
         return self._changed(record, now)
 
     def _park(self, pod: KubeletPod) -> None:
@@ -320,9 +323,18 @@ class KubeletMachine:
         record.stage = Stage.RUNNING
         record.times = StageTimes(times.acknowledged_ns, times.init_started_ns, done, now.wall_ns)
         self._time_run(record, now, 0.0)
-        write = self._write(record, status.running_status(pod, record.times, node.host_ip, record.pod_ip))
         attributes = {"k8s.pod.name": pod.view.name, "k8s.node.name": node.name, "orrery.init_containers": str(done)}
-        return [Trace("kubelet.start", pod.view.traceparent, times.acknowledged_ns, now.wall_ns, attributes), write]
+        return [
+            Trace("kubelet.start", pod.view.traceparent, times.acknowledged_ns, now.wall_ns, attributes),
+            *self._say_running(record),
+        ]
+
+    def _say_running(self, record: _Record) -> list[Action]:
+        if record.stage is not Stage.RUNNING:
+            return []
+        return [
+            self._write(record, status.running_status(record.pod, record.times, record.node.host_ip, record.pod_ip))
+        ]
 
     def _time_run(self, record: _Record, now: Instant, ran_seconds: float) -> None:
         view = record.pod.view
