@@ -21,6 +21,8 @@ from services.runtime.logging import Logger
 TICK_SECONDS = 0.2
 LEASES_A_MESSAGE_MAX = 100
 STATUS_PERIOD_SECONDS = 300.0
+# A node that is not Ready is written at once, and again after this time should that not have helped.
+UNREADY_SECONDS = 2.0
 # Messages of one tick that may be under way at once; a tick that would need more waits for them.
 MESSAGES_IN_FLIGHT_MAX = 8
 
@@ -126,8 +128,8 @@ class Heartbeats:
             at = self._status_due.get(name)
             if at is None and node.view.ready:
                 self._status_due[name] = now + STATUS_PERIOD_SECONDS
-            elif at is None or at <= now or not node.view.ready:
-                self._status_due[name] = now + STATUS_PERIOD_SECONDS
+            elif at is None or at <= now or (not node.view.ready and at > now + UNREADY_SECONDS):
+                self._status_due[name] = now + (STATUS_PERIOD_SECONDS if node.view.ready else UNREADY_SECONDS)
                 due.append(name)
         return due
 

@@ -11,9 +11,11 @@ import pytest
 from google.protobuf.message import Message
 
 from apiserver.store.protocol import Store
+from kubelet_sim.core.events import RemovePod, WriteStatus
 from kubelet_sim.fleet import fleet_machines, load_catalogue
 from kubelet_sim.settings import KubeletSettings
 from kubelet_sim.shell import KubeletShell
+from kubelet_sim.writer import PodWriter
 from protos.orrery.v1.api_pb2 import BOUND, DELETED, Binding, Fence
 from protos.orrery.v1.lease_pb2 import Lease
 from protos.orrery.v1.node_allocation_pb2 import NodeAllocation
@@ -21,10 +23,12 @@ from protos.orrery.v1.node_pb2 import Node
 from protos.orrery.v1.placement_pb2 import DeviceShare
 from protos.orrery.v1.pod_pb2 import Pod
 from services.client.api import ApiClient
+from services.client.backoff import Backoff
 from services.model.errors import OutcomeUnknown, Unavailable
 from services.model.node import TopologyView
 from services.model.topology import describe_links
 from services.runtime.clock import RealClock
+from services.runtime.logging import silent
 from services.runtime.transport import Channel, M
 from services.wire.metadata import object_key
 from services.wire.topology import topology_view
@@ -298,6 +302,42 @@ async def test_lost_calls_and_lost_answers_leave_nothing_undone(memory_store: St
             assert shell.writer.dropped == 0
         nodes, _ = await api.client.list("nodes")
         assert len(nodes) == 6
+
+
+async def test_a_pod_deleted_by_force_holds_its_device_until_it_has_stopped(memory_store: Store) -> None:
+    """And nothing that is written for it reaches the pod that takes its name."""
+    async with api_servers([memory_store]) as (api,), playing(api.client, "dgx-h100=1") as shell:
+        fence = await lead(api.client)
+        await run_on(api.client, fence, "a", "dgx-h100-0", devices=(0,))
+        await pods_in(api.client, "Running", "a")
+        await api.client.delete("pods", "a", "default", grace_period_seconds=0)
+        await run_on(api.client, fence, "b", "dgx-h100-0", devices=(0,))
+        found = await objects_when(api.client, "pods", Pod, lambda found: found["default/b"].status.phase != "Pending")
+        # Whichever came first: the end of the containers, or the next pod.
+        if found["default/b"].status.phase == "Failed":
+            assert found["default/b"].status.reason == "UnexpectedAdmissionError"
+        usage = shell.core.holdings("dgx-h100-0")
+        assert usage is not None
+        assert usage.device_milli[0] <= 1000
+        await api.client.delete("pods", "b", "default", grace_period_seconds=0)
+        await run_on(api.client, fence, "c", "dgx-h100-0", run_seconds="1")
+        await pods_in(api.client, "Succeeded", "c")
+        assert shell.core.count_by_stage()["running"] == 0
+
+
+async def test_a_write_for_a_pod_that_is_gone_does_not_reach_the_next_of_its_name(memory_store: Store) -> None:
+    async with api_servers([memory_store]) as (api,):
+        made = Pod.FromString((await api.client.create("pods", pod("a"))).object.value)
+        log = silent()
+        writer = PodWriter(api.client, RealClock(), Backoff(random.Random(0)), log)
+        writer.put(WriteStatus("default", "a", "an-earlier-uid", {"phase": "Failed"}))
+        writer.put(RemovePod("default", "a", "another-earlier-uid"))
+        writer.put(WriteStatus("default", "a", made.metadata.uid, {"phase": "Running"}))
+        task = asyncio.create_task(writer.run())
+        found = await pods_in(api.client, "Running", "a")
+        assert found["default/a"].metadata.uid == made.metadata.uid
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_late_write_of_an_earlier_stage_is_corrected(memory_store: Store) -> None:
