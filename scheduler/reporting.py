@@ -69,8 +69,17 @@ class Reporter:
             self._said.popitem(last=False)
         if len(self._waiting) >= REPORTS_MAX:
             self.dropped += 1
-            return
+            # A refusal is the pod's condition, and may be the last word on it for long; that a pod was placed stands in
+            # the pod itself. So refusals push placements out.
+            placed = None if node_name else next((key for key in self._waiting if key[1]), None)
+            if placed is None:
+                self._said.pop(pod.uid, None)
+                return
+            del self._waiting[placed]
         self._waiting[pod.uid, bool(node_name)] = Report(pod, node_name, message, self._clock.wall_ns())
+        if not node_name:
+            # Ahead of a backlog of placements: somebody asks why it waits.
+            self._waiting.move_to_end((pod.uid, False), last=False)
         self._arrived.set()
 
     async def run(self) -> None:
@@ -85,11 +94,20 @@ class Reporter:
                     self._waiting.popitem(last=False)[1] for _ in range(min(BATCH_REPORTS_MAX, len(self._waiting)))
                 ]
                 try:
-                    await self._api.batch([item for report in batch for item in self._operations(report)], fence=fence)
+                    answers = await self._api.batch(
+                        [item for report in batch for item in self._operations(report)], fence=fence
+                    )
+                    refused = sorted({answer.status.message for answer in answers if answer.HasField("status")})
+                    if refused:
+                        self._log.warning("reports_refused", first=refused[0], reasons=len(refused))
                     backoff.reset()
                 except ApiError as error:
-                    # Reports are worth a try, not a retry: the next attempt has newer ones.
-                    self.dropped += len(batch)
+                    # An event is worth a try, not a retry. A refusal goes again, unless a newer one waits already.
+                    kept = [report for report in batch if not report.node_name]
+                    self.dropped += len(batch) - len(kept)
+                    for report in reversed(kept):
+                        self._waiting.setdefault((report.pod.uid, False), report)
+                        self._waiting.move_to_end((report.pod.uid, False), last=False)
                     self._log.warning("reports_dropped", reports=len(batch), reason=error.message)
                     await self._clock.sleep(backoff.next_seconds())
             self._waiting.clear()
