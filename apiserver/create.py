@@ -52,7 +52,7 @@ async def create(tools: Tools, request: WriteRequest, traceparent: str) -> Write
     fence = request.fence if request.HasField("fence") else None
     check_fence(tools, fence)
     generated = _prepare(tools, kind, message, traceparent)
-    _admit(tools, kind, message)
+    await _admit(tools, kind, message)
     refuse_invalid(tools, kind, message)
     if request.dry_run:
         return WriteResponse(object=Object(value=serialize(message)))
@@ -92,8 +92,8 @@ def _generate_name(tools: Tools, message: Any) -> str:
     return str(message.metadata.generate_name)[: 253 - GENERATED_SUFFIX_CHARACTERS] + suffix
 
 
-def _admit(tools: Tools, kind: Kind, message: Any) -> None:
-    """Namespace life cycle and priority classes. Raises Forbidden, NotFound."""
+async def _admit(tools: Tools, kind: Kind, message: Any) -> None:
+    """Namespace life cycle and priority classes. Raises Forbidden, Unavailable."""
     if kind.namespaced:
         namespace = tools.cache.registry.get(_NAMESPACES, message.metadata.namespace)
         if namespace is not None:
@@ -103,6 +103,10 @@ def _admit(tools: Tools, kind: Kind, message: Any) -> None:
                     f"unable to create new content in namespace {message.metadata.namespace} because it is being terminated"
                 )
     if kind.name == "Pod":
+        name = message.spec.priority_class_name
+        if name and name not in _SYSTEM_PRIORITIES and tools.cache.registry.get(_PRIORITY_CLASSES, name) is None:
+            # Perhaps it was made a moment ago: a refusal must not rest on a cache that lags.
+            await tools.cache.wait_fresh()
         _resolve_priority(tools, message.spec)
 
 

@@ -54,6 +54,7 @@ async def delete(tools: Tools, request: DeleteRequest) -> WriteResponse:
             raise why
         old = stored_object(kind, entry)
         if kind.name == "Namespace":
+            await tools.cache.wait_fresh()
             _refuse_namespace(tools, request.name)
         committed, answer = await _step(tools, kind, entry, old, request, fence)
         if committed is None or committed.succeeded:

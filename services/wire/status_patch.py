@@ -36,5 +36,5 @@ def patch_status_of(message: Any, patch: bytes, merge: Merge) -> Any:
         new.status.CopyFrom(from_json(merged, type(message.status)))
     except FieldErrors as error:
         errors = tuple((f"status.{path}", why) for path, why in error.errors)
-        raise PatchError(str(error), errors) from error
+        raise PatchError("; ".join(f"{path}: {why}" for path, why in errors), errors) from error
     return new
