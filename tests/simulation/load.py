@@ -4,6 +4,7 @@ A name is used for one pod only. So afterwards the store's history tells whether
 creation happened once, a refused one never, one with an unknown outcome at most as often as it was tried.
 """
 
+import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,8 +20,9 @@ from tests.simulation.story import Violation
 
 GANG_SCHEDULER = "gang"
 TRIES_MAX = 4
-PODS_ALIVE_MAX = 60
-DELETIONS_AT_ONCE = 12
+HANDS = 2
+PODS_ALIVE_MAX = 80
+DELETIONS_AT_ONCE = 25
 
 
 @dataclass(slots=True)
@@ -66,24 +68,24 @@ class Memory:
 
 
 def make_pod(rng: random.Random, name: str, scheduler_name: str) -> Pod:
-    """CPU only, whole GPUs, or a share of one."""
+    """One that fits nearly anywhere, one that needs CPU, whole GPUs, or a share of one."""
     pod = Pod()
     pod.metadata.name, pod.metadata.namespace = name, "default"
     pod.spec.scheduler_name = scheduler_name
     pod.spec.termination_grace_period_seconds = rng.choice((0, 1, 3, 30))
     container = pod.spec.containers.add(name="main", image="example/app:1")
     resources = container.resources
-    resources.requests["cpu"] = rng.choice(("100m", "1", "4", "7500m"))
-    resources.requests["memory"] = rng.choice(("64Mi", "1Gi", "20Gi"))
-    kind = rng.random()
-    if kind < 0.4:
+    kind = rng.choices(("small", "cpu", "gpu", "share"), (4, 2, 3, 2))[0]
+    resources.requests["cpu"] = "100m" if kind == "small" else rng.choice(("100m", "1", "4", "7500m"))
+    resources.requests["memory"] = "64Mi" if kind == "small" else rng.choice(("64Mi", "1Gi", "20Gi"))
+    if kind == "gpu":
         resources.limits[RESOURCE_GPU] = rng.choice(("1", "1", "2", "4", "8"))
-    elif kind < 0.7:
+    elif kind == "share":
         milli = rng.choice(("250", "500", "700"))
         resources.requests[RESOURCE_GPU_MILLI] = milli
         resources.limits[RESOURCE_GPU_MILLI] = milli
-    if rng.random() < 0.7:
-        pod.metadata.annotations[ANNOTATION_RUN_SECONDS] = f"{rng.uniform(0.5, 20.0):.2f}"
+    if rng.random() < 0.85:
+        pod.metadata.annotations[ANNOTATION_RUN_SECONDS] = f"{rng.uniform(0.2, 6.0):.2f}"
     return pod
 
 
@@ -101,6 +103,11 @@ class Load:
         self.active = True
 
     async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(HANDS):
+                tasks.create_task(self._work())
+
+    async def _work(self) -> None:
         while True:
             await self._clock.sleep(self._rng.uniform(0.05, 1.2))
             if not self.active:

@@ -50,9 +50,9 @@ class Owner:
         self.stopped = True
 
     def go_on(self) -> None:
-        """SIGCONT."""
+        """SIGCONT. As in any asyncio loop that was held up, what has arrived comes before the timers that are due."""
         self.stopped = False
-        self.loop.take_back(self.parked)
+        self.loop.take_back(sorted(self.parked, key=lambda handle: isinstance(handle, asyncio.TimerHandle)))
         self.parked = []
 
     def kill(self) -> None:

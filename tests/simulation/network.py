@@ -85,6 +85,7 @@ class Network:
     ) -> None:
         self.faults = NetworkFaults()
         self.messages = 0
+        self.last_target: dict[str, str] = {}  # by client: the server it spoke to last
         self._loop = loop
         self._rng = rng
         self._tell = tell
@@ -163,6 +164,7 @@ class Network:
         answer: asyncio.Future[bytes | ApiError] = self._loop.create_future()
         call = _Call(self._number, client, caller, address, method, request, metadata, deadline, answer)
         self._calls[call.number] = call
+        self.last_target[client.name] = address
         if self.chance(self.faults.lost_request):
             self._tell(client.name, f"{method} to {address} is lost")
             return call

@@ -86,7 +86,7 @@ class Plant:
 
 
 PLANTS: dict[str, Plant] = {
-    "epoch-not-compared": Plant(lambda: Plants(mvcc=NoEpochComparison), ("5",), 8),
+    "epoch-not-compared": Plant(lambda: Plants(mvcc=NoEpochComparison), ("5",), 12),
     "ledger-not-compared": Plant(lambda: Plants(mvcc=NoLedgerComparison), ("2",), 4),
     "release-not-written": Plant(lambda: Plants(mvcc=NoLedgerRelease), ("2",), 1),
     "unknown-retried-blindly": Plant(lambda: Plants(store=BlindRetry), ("1", "2", "4", "6"), 4),

@@ -18,6 +18,7 @@ from kubelet_sim.fleet import fleet_machines, load_catalogue
 from kubelet_sim.settings import KubeletSettings
 from kubelet_sim.shell import KubeletShell
 from protos.orrery.v1.api_pb2 import Binding, Fence
+from protos.orrery.v1.lease_pb2 import Lease
 from protos.orrery.v1.node_topology_pb2 import NodeTopology
 from scheduler.settings import SchedulerSettings
 from scheduler.shell import SchedulerShell
@@ -26,7 +27,7 @@ from services.client.election import ElectionSettings, LeaderElector
 from services.client.informer import Informer
 from services.model.clock import Clock
 from services.model.errors import ApiError
-from services.model.names import LEASE_SCHEDULER, NAMESPACE_SYSTEM
+from services.model.names import LEASE_SCHEDULER, NAMESPACE_SYSTEM, SCHEDULER_NAME_DEFAULT
 from services.model.pod import PodView
 from services.runtime.transport import Service, Transport
 from services.wire.metadata import object_key
@@ -43,6 +44,7 @@ RECKLESS = "reckless"
 ELECTION = ElectionSettings(lease_duration_seconds=3.0, renew_deadline_seconds=2.0, retry_period_seconds=0.5)
 COMPACTION_SECONDS = 10.0
 CALL_SECONDS = 3.0
+STUBBORN_BINDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,8 @@ class Life:
     checker: Checker
     report: Callable[[Violation], None]
 
-    def client(self) -> ApiClient:
-        channel = self.transport.connect(APISERVERS, caller=self.owner.name)
+    def client(self, *servers: str) -> ApiClient:
+        channel = self.transport.connect(servers or APISERVERS, caller=self.owner.name)
         return ApiClient(channel, timeout_seconds=CALL_SECONDS)
 
 
@@ -130,22 +132,24 @@ class _Company:
             tasks.create_task(self._pods.run())
             tasks.create_task(self._nodes.run())
 
-    async def bind(self, *, fenced: bool) -> None:
-        rng = self.life.owner.rng
+    async def bind(self) -> None:
         while True:
-            await self.life.clock.sleep(rng.uniform(0.05, 0.6))
-            pods, nodes = list(self._pods.cache.values()), list(self._nodes.cache)
-            if not pods or not nodes or (fenced and self.fence is None):
-                continue
-            chosen = rng.sample(pods, min(len(pods), rng.randint(1, 4)))
-            bindings = [
-                Binding(namespace=pod.namespace, name=pod.name, uid=pod.uid, node_name=rng.choice(nodes))
-                for pod in chosen
-            ]
-            try:
-                await self.api.bind_batch(bindings, fence=self.fence)
-            except ApiError:
-                continue
+            await self.life.clock.sleep(self.life.owner.rng.uniform(0.05, 0.6))
+            await self.bind_some(self.api)
+
+    async def bind_some(self, api: ApiClient) -> None:
+        rng = self.life.owner.rng
+        pods, nodes = list(self._pods.cache.values()), list(self._nodes.cache)
+        if not pods or not nodes:
+            return
+        bindings = [
+            Binding(namespace=pod.namespace, name=pod.name, uid=pod.uid, node_name=rng.choice(nodes))
+            for pod in rng.sample(pods, min(len(pods), rng.randint(1, 4)))
+        ]
+        try:
+            await api.bind_batch(bindings, fence=self.fence)
+        except ApiError:
+            return
 
     async def bind_gangs(self) -> None:
         rng = self.life.owner.rng
@@ -172,7 +176,7 @@ async def run_reckless(life: Life) -> None:
     company = _Company(life, RECKLESS)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(company.watch())
-        tasks.create_task(company.bind(fenced=False))
+        tasks.create_task(company.bind())
 
 
 async def run_gangs(life: Life) -> None:
@@ -205,24 +209,59 @@ async def run_operator(life: Life) -> None:
 
 
 async def run_stale_leader(life: Life) -> None:
-    """Leads when it can, and never notices that it does no longer."""
-    company = _Company(life, "default-scheduler")
+    """Leads when it can, and does not accept that it is over: then it binds with its old fence, through every server."""
+    company = _Company(life, SCHEDULER_NAME_DEFAULT)
+    lost = asyncio.Event()
 
     def started(fence: Fence) -> None:
         company.fence = fence
+        lost.clear()
 
+    def lease_changed(_key: str, _old: str | None, holder: str | None) -> None:
+        if company.fence is not None and holder != identity:
+            lost.set()
+
+    identity = f"{life.owner.name}-{life.owner.rng.getrandbits(32):08x}"
     elector = LeaderElector(
         company.api,
         life.clock,
         namespace=NAMESPACE_SYSTEM,
         name=LEASE_SCHEDULER,
-        identity=f"{life.owner.name}-{life.owner.rng.getrandbits(32):08x}",
+        identity=identity,
         settings=ELECTION,
         rng=life.owner.rng,
         on_started_leading=started,
         on_stopped_leading=lambda: None,
     )
+    leases: Informer[str] = Informer(
+        life.client(),
+        life.clock,
+        "leases",
+        lambda value, _version: Lease.FromString(value).spec.holder_identity,
+        lease_changed,
+        rng=life.owner.rng,
+        namespace=NAMESPACE_SYSTEM,
+        field_selector=f"metadata.name={LEASE_SCHEDULER}",
+    )
+
+    async def bind_as_ever() -> None:
+        while True:
+            await life.clock.sleep(life.owner.rng.uniform(0.05, 0.5))
+            if company.fence is not None:
+                await company.bind_some(company.api)
+
+    async def bind_when_lost(api: ApiClient) -> None:
+        while True:
+            await lost.wait()
+            for _ in range(STUBBORN_BINDS):
+                await company.bind_some(api)
+                await life.clock.sleep(life.owner.rng.uniform(0.0, 0.1))
+            lost.clear()
+
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(company.watch())
-        tasks.create_task(company.bind(fenced=True))
+        tasks.create_task(leases.run())
         tasks.create_task(elector.run())
+        tasks.create_task(bind_as_ever())
+        for server in APISERVERS:
+            tasks.create_task(bind_when_lost(life.client(server)))

@@ -34,6 +34,7 @@ UNKNOWN_AFTER_SECONDS = (0.05, 0.6)
 APPLIED_LATER_SECONDS_MAX = 0.5
 RECONNECT_SECONDS = (0.01, 0.4)
 BATCH_REVISIONS_MAX = 8
+BATCH_REVISIONS_BEHIND = 200
 
 
 class ObservedMvcc(SharedMvcc):
@@ -80,6 +81,8 @@ class FaultyStore:
     ) -> None:
         self.down = False
         self.watch_stalled_until = 0.0
+        # A busy API server: its cache is always so much behind.
+        self.watch_lag_seconds = 0.0
         self._mvcc = mvcc
         self._memory = MemoryStore(mvcc)
         self._owner = owner
@@ -210,13 +213,14 @@ class FaultyStore:
             await waker.wait()
             self._owner.require_alive()
             entry = self._mvcc.read_log(reader)
-        await self._wait(self._delay())
+        await self._wait(self._delay() + self.watch_lag_seconds)
         while (left := self.watch_stalled_until - self._owner.loop.time()) > 0:
             await self._wait(left)
         if self._chance(self.faults.watch_lost) or self.down:
             return None
         entries = [entry]
-        for _ in range(self._rng.randrange(BATCH_REVISIONS_MAX)):
+        together = BATCH_REVISIONS_BEHIND if self.watch_lag_seconds else self._rng.randrange(BATCH_REVISIONS_MAX)
+        for _ in range(together):
             entry = self._mvcc.read_log(reader)
             if entry is None:
                 break
