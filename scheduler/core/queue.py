@@ -211,6 +211,9 @@ class SchedulingQueue:
                 self._enqueue(queued, now, event.kind.value)
 
     def _wakes(self, event: ClusterEvent, queued: Queued) -> bool:
+        if not queued.failed_plugins:
+            # No plugin said no, there was no node to say it of: any event may change that.
+            return True
         by_name = self.profile_of(queued.pod).by_name
         return any(_plugin_wakes(by_name, name, event, queued.pod) for name in sorted(queued.failed_plugins))
 
