@@ -137,6 +137,9 @@ class Network:
         """The world's own timer: it belongs to no process, so no process's end stops it."""
         self._loop.call_later(seconds, act, *args, context=self._world)
 
+    def at(self, when: float, act: Callable[..., None], *args: Any) -> None:
+        self._loop.call_at(when, act, *args, context=self._world)
+
     def delay(self) -> float:
         faults = self.faults
         if faults.slow and self._rng.random() < faults.slow:
@@ -313,7 +316,8 @@ class _Stream:
         self._network.messages += 1
         self._in_flight += 1
         self._due = max(self._due, self._loop.time() + self._network.delay())
-        self._network.after(self._due - self._loop.time(), self._deliver, item)
+        # The very moment, not a delay: what is due together must not change places by a rounded sum.
+        self._network.at(self._due, self._deliver, item)
 
     def cancel_server(self) -> None:
         if self.task is not None:

@@ -191,6 +191,18 @@ def test_a_stream_comes_in_order_whatever_the_delays() -> None:
     run(test, NetworkFaults(slow=0.5, slow_seconds_max=3.0))
 
 
+def test_messages_that_are_due_together_keep_their_order() -> None:
+    """One slow message holds up a crowd behind it: all of them are due at its moment."""
+
+    async def test(hosts: Hosts) -> None:
+        for _ in range(30):
+            stream = hosts.channel.stream(WATCH, WatchRequest(), WatchResponse)
+            seen = [response.events[0].resource_version async for response in stream]
+            assert seen == [str(number) for number in range(20)]
+
+    run(test, NetworkFaults(slow=0.3, slow_seconds_max=9.0))
+
+
 def test_a_stream_behind_a_cut_is_given_up_when_it_has_been_silent_too_long() -> None:
     async def test(hosts: Hosts) -> None:
         seen = 0

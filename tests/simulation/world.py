@@ -30,7 +30,7 @@ from tests.simulation.story import FAULT, Story, Violation
 from tests.simulation.witness import PodWitness
 
 SKEW_SECONDS_MAX = 40.0
-FAULTS_SECONDS = 70.0
+FAULTS_SECONDS = 60.0
 # Lease 3 s, kept deadlines 2 s, calls 3 s, back-offs up to 10 s, silence of a stream 8 s: what recovery may add up to.
 SETTLE_SECONDS_MAX = 60.0
 LAGS_SECONDS = (0.0, 0.1, 0.3, 0.6)
