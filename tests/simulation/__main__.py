@@ -21,7 +21,7 @@ def main() -> int:
         started = time.perf_counter()
         plants = PLANTS[arguments.plant].make() if arguments.plant else None
         report = run_seed(seed, plants=plants, faults_seconds=arguments.seconds)
-        sys.stdout.write(f"{told(report)}; {time.perf_counter() - started:.1f} s real\n")
+        sys.stdout.write(f"{told(report, arguments.plant or '')}; {time.perf_counter() - started:.1f} s real\n")
         sys.stdout.flush()
         failed += bool(report.violation)
     return 1 if failed else 0

@@ -264,7 +264,7 @@ class Checker:
         if there is not None:
             allocatable = {name: resource_amount(name, text) for name, text in there.status.allocatable.items()}
             if taken.node_uid != there.metadata.uid or dict(taken.allocatable) != allocatable or taken.node_deleted:
-                raise Violation("2", f"the ledger of {node} holds other facts than the node: {taken}", (node,))
+                raise Violation("2", f"the ledger of {node} holds other facts than the node: {_facts(taken)}", (node,))
         topology = self._topologies.get(node)
         if topology is not None:
             devices = [(gpu.uuid, gpu.unhealthy) for gpu in topology.spec.gpus]
@@ -323,3 +323,7 @@ def _note(known: dict[str, M], name: str, message: M | None) -> None:
         known.pop(name, None)
     else:
         known[name] = message
+
+
+def _facts(taken: LedgerTaken) -> str:
+    return f"uid {taken.node_uid!r}, {dict(sorted(taken.allocatable.items()))}, deleted {taken.node_deleted}"

@@ -52,8 +52,10 @@ def test_a_planted_fault_is_found(name: str) -> None:
     for seed in SEEDS[: plant.seeds_max]:
         report = run_seed(seed, plants=plant.make())
         if report.violation:
-            sys.stdout.write(told(report) + "\n")
-            assert report.invariant in plant.invariants, told(report)
+            story = told(report, name)
+            sys.stdout.write(story + "\n")
+            assert report.invariant in plant.invariants, story
+            assert f"--seed {seed} --plant {name}" in story
             assert report.story, "a violation has a story"
             return
     pytest.fail(f"not found within {plant.seeds_max} seeds")

@@ -14,7 +14,9 @@ from protos.orrery.v1.api_pb2 import GetRequest, Object, WatchRequest, WatchResp
 from services.model.errors import Conflict, OutcomeUnknown, Unavailable
 from services.runtime.transport import CallContext, Service
 from tests.simulation.loop import Owner, VirtualLoop
-from tests.simulation.network import SILENCE_SECONDS_MAX, Network, NetworkFaults, SimulatedChannel, SimulatedTransport
+from tests.simulation.network import Network, NetworkFaults
+from tests.simulation.streams import SILENCE_SECONDS_MAX
+from tests.simulation.transport import SimulatedChannel, SimulatedTransport
 
 MANY = 30
 GET, WATCH = "/orrery.v1.Api/Get", "/orrery.v1.Api/Watch"

@@ -23,10 +23,11 @@ from tests.simulation.invariants import LEASE, Checker
 from tests.simulation.load import Load, Memory
 from tests.simulation.loop import Deadlock, Owner, SimulatedClock, StepsExceeded, VirtualLoop
 from tests.simulation.nemesis import Nemesis
-from tests.simulation.network import Network, NetworkFaults, SimulatedTransport
+from tests.simulation.network import Network, NetworkFaults
 from tests.simulation.processes import Life
 from tests.simulation.store import FaultyStore, ObservedMvcc, StoreFaults
 from tests.simulation.story import FAULT, Story, Violation
+from tests.simulation.transport import SimulatedTransport
 from tests.simulation.witness import PodWitness
 
 SKEW_SECONDS_MAX = 40.0
@@ -59,6 +60,7 @@ class Report:
     faults: dict[str, int]
     seconds: float
     digest: str
+    faults_seconds: float
     violation: str = ""
     invariant: str = ""
     story: tuple[str, ...] = ()
@@ -332,7 +334,7 @@ def run_seed(
     except StepsExceeded as error:
         found = Violation("process", str(error))
     finally:
-        report = _report(world, found, faults)
+        report = _report(world, found, faults, faults_seconds)
         context.run(_unwind, world, loop)
     return report
 
@@ -355,7 +357,7 @@ async def _turns(loop: VirtualLoop) -> None:
         await asyncio.sleep(0.1)
 
 
-def _report(world: World, found: Violation | None, faults: dict[str, int]) -> Report:
+def _report(world: World, found: Violation | None, faults: dict[str, int], faults_seconds: float) -> Report:
     return Report(
         seed=world.seed,
         steps=world.loop.steps,
@@ -367,6 +369,7 @@ def _report(world: World, found: Violation | None, faults: dict[str, int]) -> Re
         faults=faults,
         seconds=world.loop.time(),
         digest=world.story.digest,
+        faults_seconds=faults_seconds,
         violation=str(found) if found is not None else "",
         invariant=found.invariant if found is not None else "",
         story=tuple(world.story.about(found.subjects)) if found is not None else (),
