@@ -10,7 +10,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from scheduler.core.framework import SCORE_MAX, CycleState, Mask, NormalizePlugin, PreScorePlugin, Profile, Weighted
+from scheduler.core.framework import SCORE_MAX, CycleState, Mask, Profile, Weighted
 from scheduler.core.status import Code, Status
 from scheduler.core.table import I64, Bools, NodeTable
 from services.model.devices import DeviceShare
@@ -72,6 +72,8 @@ class Cycle:
         self._profile = profile
         self._seed = seed
         self._ties: dict[str, int] = {}
+        self._ties_of = (0, -1)
+        self._ties_column: I64 = np.zeros(0, dtype=np.int64)
 
     def run(self, pod: PodView, nodes: NodeTable, lap: Stopwatch = no_stopwatch) -> Decision:
         """Decides where `pod` goes."""
@@ -154,8 +156,8 @@ class Cycle:
         columns: list[tuple[str, I64, int]] = []
         skipped: set[str] = set()
         for item in self._profile.score:
-            if isinstance(item.plugin, PreScorePlugin):
-                if item.plugin.pre_score(state, pod, nodes, feasible).code is Code.SKIP:
+            if item.pre_score is not None:
+                if item.pre_score.pre_score(state, pod, nodes, feasible).code is Code.SKIP:
                     skipped.add(item.plugin.name)
                 lap("PreScore", item.plugin.name)
         for item in self._profile.score:
@@ -168,7 +170,7 @@ class Cycle:
             columns.append((item.plugin.name, scores, item.weight))
             totals += scores * item.weight
         best = np.flatnonzero(totals == totals.max())
-        chosen = min(best.tolist(), key=lambda at: self._tie(nodes.names[rows[at]])) if len(best) > 1 else int(best[0])
+        chosen = int(best[np.argmin(self._tie_column(nodes)[rows[best]])]) if len(best) > 1 else int(best[0])
         self._note_scores(decision, nodes, rows, totals, columns, chosen)
         return int(rows[chosen])
 
@@ -177,8 +179,8 @@ class Cycle:
     ) -> I64 | None:
         plugin = item.plugin
         scores = plugin.score(state, pod, nodes, rows)
-        if isinstance(plugin, NormalizePlugin):
-            scores = plugin.normalize(state, pod, scores)
+        if item.normalize is not None:
+            scores = item.normalize.normalize(state, pod, scores)
         if scores.shape != rows.shape or scores.dtype.kind != "i":
             decision.error = (
                 f"plugin {plugin.name} answered {scores.dtype} scores of shape {scores.shape} for {len(rows)} nodes"
@@ -191,11 +193,16 @@ class Cycle:
             return None
         return scores
 
-    def _tie(self, name: str) -> int:
-        number = self._ties.get(name)
-        if number is None:
-            number = self._ties[name] = tie_number(self._seed, name)
-        return number
+    def _tie_column(self, nodes: NodeTable) -> I64:
+        """The tie number of each row; made anew when nodes came or went."""
+        key = (id(nodes), nodes.static_version)
+        if self._ties_of != key:
+            for name in nodes.rows:
+                if name not in self._ties:
+                    self._ties[name] = tie_number(self._seed, name)
+            self._ties_of = key
+            self._ties_column = np.array([self._ties.get(name, 0) for name in nodes.names], dtype=np.int64)
+        return self._ties_column
 
     @staticmethod
     def _note_scores(

@@ -206,10 +206,12 @@ class PerNodePlugin(Plugin):
 
 @dataclass(frozen=True, slots=True)
 class Weighted:
-    """A score plugin and its weight in a profile."""
+    """A score plugin, its weight in a profile, and itself again as far as it takes part in the points around Score."""
 
     plugin: ScorePlugin
     weight: int
+    pre_score: PreScorePlugin | None
+    normalize: NormalizePlugin | None
 
 
 @dataclass(slots=True)
@@ -240,7 +242,12 @@ class Profile:
         self.post_filter = [plugin for plugin in self.plugins if isinstance(plugin, PostFilterPlugin)]
         self.pre_score = [plugin for plugin in self.plugins if isinstance(plugin, PreScorePlugin)]
         self.score = [
-            Weighted(plugin, self.weights.get(plugin.name, 1))
+            Weighted(
+                plugin,
+                self.weights.get(plugin.name, 1),
+                plugin if isinstance(plugin, PreScorePlugin) else None,
+                plugin if isinstance(plugin, NormalizePlugin) else None,
+            )
             for plugin in self.plugins
             if isinstance(plugin, ScorePlugin) and self.weights.get(plugin.name, 1) > 0
         ]
