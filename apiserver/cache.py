@@ -19,7 +19,7 @@ from apiserver.store.protocol import (
     StoreError,
 )
 from services.model.clock import Clock
-from services.model.errors import OutcomeUnknown, Unavailable
+from services.model.errors import Unavailable
 from services.runtime.logging import Logger
 
 LIST_PAGE = 2_000
@@ -184,8 +184,3 @@ class Cache:
                 self.registry.learn_plain(record)
             elif key.startswith(LEDGER):
                 self.registry.plain.pop(key, None)
-
-
-def as_api_error(error: StoreError) -> Unavailable | OutcomeUnknown:
-    """A store's fault on a read, for the caller."""
-    return Unavailable(f"the store does not answer: {error}", retry_after_seconds=1)

@@ -58,8 +58,6 @@ class Committer:
         self._futures: dict[int, asyncio.Future[Committed]] = {}
         self._arrived = asyncio.Event()
         self._resolving: set[asyncio.Task[None]] = set()
-        self.transactions = 0
-        self.changes = 0
 
     async def commit(self, change: Change) -> Committed:
         """Submits one change and waits for its outcome.
@@ -94,8 +92,6 @@ class Committer:
 
     async def _commit_group(self, group: list[Change]) -> None:
         planned = place(group)
-        self.transactions += 1
-        self.changes += len(group)
         try:
             result = await self._store.txn(tuple(plan.member for plan in planned))
         except StoreOutcomeUnknown as error:

@@ -25,6 +25,7 @@ from protos.orrery.v1.api_pb2 import (
     BindResult,
     Fence,
 )
+from scheduler.core.framework import Profile
 from scheduler.core.machine import Bind, BindDone, BindVerdict
 from scheduler.tracing import sampled
 from services.client.api import ApiClient
@@ -60,6 +61,7 @@ class BindQueue:
         log: Logger,
         on_done: Callable[[Pending, BindResult, BindDone], None],
         on_fenced: Callable[[Fence], None],
+        profile: Profile,
     ) -> None:
         self._api = api
         self._clock = clock
@@ -67,6 +69,7 @@ class BindQueue:
         self._log = log
         self._on_done = on_done
         self._on_fenced = on_fenced
+        self._profile = profile
         self._waiting: deque[Pending] = deque()
         self._arrived = asyncio.Event()
         self._slots = asyncio.Semaphore(BATCHES_IN_FLIGHT_MAX)
@@ -124,12 +127,25 @@ class BindQueue:
     async def _send(self, batch: list[Pending]) -> None:
         try:
             backoff = Backoff(self._rng)
+            if self._profile.pre_bind:
+                batch = [item for item in batch if await self._pre_bind(item)]
             while batch:
                 batch = await self._submit(batch)
                 if batch:
                     await self._clock.sleep(backoff.next_seconds())
         finally:
             self._slots.release()
+
+    async def _pre_bind(self, item: Pending) -> bool:
+        """Whether every PreBind plugin lets it pass; if not, the place is given up."""
+        for plugin in self._profile.pre_bind:
+            status = await plugin.pre_bind(item.bind.pod, item.bind.node_name)
+            if not status.ok:
+                why = f"{plugin.name}: {', '.join(status.reasons)}"
+                result = BindResult(message=why)
+                self._on_done(item, result, BindDone(item.bind.pod.uid, BindVerdict.LOST, "PreBind"))
+                return False
+        return True
 
     async def _submit(self, batch: list[Pending]) -> list[Pending]:
         """One round; returns what is to be submitted again."""
@@ -145,6 +161,9 @@ class BindQueue:
                 again.append(item)
             else:
                 self._finish(item, result)
+                if result.outcome in (BOUND, ALREADY_BOUND):
+                    for plugin in self._profile.post_bind:
+                        await plugin.post_bind(item.bind.pod, item.bind.node_name)
         return again
 
     def _finish(self, item: Pending, result: BindResult) -> None:

@@ -64,7 +64,8 @@ class SchedulerShell:
         self._log = log or silent()
         self._identity = identity
         self._laps = Laps(clock.wall_ns)
-        self.machine = Machine([default_profile(settings.scheduler_name)], settings.seed, self._laps.begin)
+        profile = default_profile(settings.scheduler_name)
+        self.machine = Machine([profile], settings.seed, self._laps.begin)
         self.attempts = AttemptLog(settings.name)
         self._inbox: deque[Event] = deque()
         self._wake = asyncio.Event()
@@ -83,7 +84,7 @@ class SchedulerShell:
             on_stopped_leading=lambda: self._put(LeadershipChanged(leading=False)),
             log=self._log,
         )
-        self._binds = BindQueue(api, clock, rng, self._log, self._on_bind_done, self.elector.lost)
+        self._binds = BindQueue(api, clock, rng, self._log, self._on_bind_done, self.elector.lost, profile)
         self._reporter = Reporter(api, clock, rng, settings.name, self._log, lambda: self.elector.fence)
         decoder = PodDecoder()
         self._informers: tuple[Informer[NodeView], Informer[TopologyView], Informer[PodView]] = (

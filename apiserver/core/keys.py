@@ -60,8 +60,3 @@ def taken_key(node_name: str) -> bytes:
 
 def returned_key(node_name: str) -> bytes:
     return LEDGER + node_name.encode() + RETURNED
-
-
-def ledger_node(key: bytes) -> str:
-    """The node of a ledger key."""
-    return key[len(LEDGER) : key.rindex(b"/")].decode()

@@ -85,12 +85,21 @@ class Cycle:
         decision.feasible = len(rows)
         if not len(rows):
             decision.message = fit_message(nodes.count, decision.rejections)
+            for plugin in self._profile.post_filter:
+                status = plugin.post_filter(state, pod, nodes)
+                lap("PostFilter", plugin.name)
+                decision.message = " ".join((decision.message, *status.reasons))
             return decision
         row = self._choose(state, pod, nodes, feasible, rows, decision, lap)
         if row is None:
             return decision
         self._reserve(state, pod, nodes, row, decision, lap)
         return decision
+
+    def unreserve(self, pod: PodView, node_name: str) -> None:
+        """Tells the plugins, last first, that a reservation came to nothing."""
+        for plugin in reversed(self._profile.unreserve):
+            plugin.unreserve(pod, node_name)
 
     def _filter(
         self, state: CycleState, pod: PodView, nodes: NodeTable, feasible: Bools, decision: Decision, lap: Stopwatch
@@ -232,6 +241,7 @@ class Cycle:
             if not reservation.status.ok:
                 decision.error = f"plugin {plugin.name} could not reserve: {', '.join(reservation.status.reasons)}"
                 decision.failed_plugins = frozenset((plugin.name,))
+                self.unreserve(pod, nodes.names[row])
                 return
             decision.devices = decision.devices or reservation.devices
         for permit in self._profile.permit:
@@ -240,6 +250,7 @@ class Cycle:
             if not status.ok:
                 decision.failed_plugins = frozenset((permit.name,))
                 decision.message = ", ".join(status.reasons)
+                self.unreserve(pod, nodes.names[row])
                 return
         decision.node_name = nodes.names[row]
 

@@ -2,8 +2,9 @@
 
 The points and their order are Kubernetes' (pkg/scheduler/framework, 1.36). Points up to Permit are pure and synchronous
 and look at all nodes at once: `filter` answers a `Mask`, `score` a column. A plugin defines the methods of the points that
-it takes part in, and no others; `Plugin` subclasses are found by the names of their methods. `PerNodePlugin` is for
-authors who want one node at a time: slower, same answer.
+it takes part in, and no others; `Plugin` subclasses are found by the names of their methods. `PerNodeFilter` and
+`PerNodeScore` are for authors who want one node at a time: slower, same answer. PreBind and PostBind are asynchronous and
+are called by the shell, around the Bind that DefaultBinder stands for.
 """
 
 from collections.abc import Callable, Sequence
@@ -158,6 +159,33 @@ class ReservePlugin(Protocol):
 
 
 @runtime_checkable
+class UnreservePlugin(Protocol):
+    """Called when a reservation came to nothing: a later plugin refused, or the bind was lost."""
+
+    name: str
+
+    def unreserve(self, pod: PodView, node_name: str) -> None: ...
+
+
+@runtime_checkable
+class PreBindPlugin(Protocol):
+    """Called by the shell before the bind; a status other than Success gives the place up, and the pod is tried again."""
+
+    name: str
+
+    async def pre_bind(self, pod: PodView, node_name: str) -> Status: ...
+
+
+@runtime_checkable
+class PostBindPlugin(Protocol):
+    """Called by the shell after the store has said that the pod is bound."""
+
+    name: str
+
+    async def post_bind(self, pod: PodView, node_name: str) -> None: ...
+
+
+@runtime_checkable
 class PermitPlugin(Protocol):
     name: str
 
@@ -180,8 +208,8 @@ class Reservation:
     devices: tuple[DeviceShare, ...] = ()
 
 
-class PerNodePlugin(Plugin):
-    """An adapter: `filter_node` and `score_node` for one node at a time."""
+class PerNodeFilter(Plugin):
+    """An adapter for authors who want one node at a time: subclasses define `filter_node`."""
 
     def filter_node(self, state: CycleState, pod: PodView, node: NodeView) -> Status:
         del state, pod, node
@@ -202,6 +230,18 @@ class PerNodePlugin(Plugin):
             return statuses[number].code, statuses[number].reasons
 
         return Mask(codes, explain)
+
+
+class PerNodeScore(Plugin):
+    """An adapter for authors who want one node at a time: subclasses define `score_node`, 0 to 100."""
+
+    def score_node(self, state: CycleState, pod: PodView, node: NodeView) -> int:
+        del state, pod, node
+        return 0
+
+    def score(self, state: CycleState, pod: PodView, nodes: NodeTable, feasible: I64) -> I64:
+        views = [nodes.views[row] for row in feasible.tolist()]
+        return np.array([self.score_node(state, pod, view) for view in views if view is not None], dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +269,10 @@ class Profile:
     pre_score: list[PreScorePlugin] = field(init=False)
     score: list[Weighted] = field(init=False)
     reserve: list[ReservePlugin] = field(init=False)
+    unreserve: list[UnreservePlugin] = field(init=False)
     permit: list[PermitPlugin] = field(init=False)
+    pre_bind: list[PreBindPlugin] = field(init=False)
+    post_bind: list[PostBindPlugin] = field(init=False)
     by_name: dict[str, Plugin] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -252,6 +295,9 @@ class Profile:
             if isinstance(plugin, ScorePlugin) and self.weights.get(plugin.name, 1) > 0
         ]
         self.reserve = [plugin for plugin in self.plugins if isinstance(plugin, ReservePlugin)]
+        self.unreserve = [plugin for plugin in self.plugins if isinstance(plugin, UnreservePlugin)]
+        self.pre_bind = [plugin for plugin in self.plugins if isinstance(plugin, PreBindPlugin)]
+        self.post_bind = [plugin for plugin in self.plugins if isinstance(plugin, PostBindPlugin)]
         self.permit = [plugin for plugin in self.plugins if isinstance(plugin, PermitPlugin)]
         self.by_name = {plugin.name: plugin for plugin in self.plugins}
         assert len(self.by_name) == len(self.plugins), "each plugin is in a profile once"

@@ -46,7 +46,7 @@ class BindVerdict(Enum):
     BOUND = "Bound"
     # Bound elsewhere, or the pod is gone or held: nothing left to do for us.
     SETTLED = "Settled"
-    # The node could not hold it after all, or the API server refused for now: try again.
+    # The node could not hold it after all, or the API server refused it at this moment: try again.
     LOST = "Lost"
 
 
@@ -244,6 +244,7 @@ class Machine:
             node_name = self._where.pop(done.uid)
             held = self.nodes.held[node_name][done.uid]
             self.nodes.release(node_name, done.uid)
+            self._cycles[held.pod.spec.scheduler_name].unreserve(held.pod, node_name)
             # The room that it did not use may be what another pod waits for.
             self.queue.on_event(ClusterEvent(EventKind.POD_REMOVED, pod=held.pod), now)
         if done.verdict is BindVerdict.LOST:

@@ -7,7 +7,7 @@ waited FLUSH_SECONDS exists only as a detector: a pod that it finds schedulable 
 """
 
 import heapq
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from scheduler.core.framework import ClusterEvent, EventKind, Plugin, Profile
@@ -234,6 +234,3 @@ def _last_cause(queued: Queued) -> str:
 def backoff_seconds(attempts: int) -> float:
     """1 s after the first attempt, doubling to 10 s (podInitialBackoffSeconds, podMaxBackoffSeconds)."""
     return min(BACKOFF_SECONDS_MAX, BACKOFF_FIRST_SECONDS * 2.0 ** (max(1, attempts) - 1))
-
-
-Hint = Callable[[ClusterEvent, PodView], bool]

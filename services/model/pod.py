@@ -5,7 +5,7 @@ Resource maps hold cpu in thousandths of a core and everything else in its base 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from services.model.devices import DeviceRequest, DeviceShare
 
@@ -114,7 +114,6 @@ class PodView:
     placed: Placement | None
     traceparent: str
     run_seconds: float | None = None
-    reasons: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> str:

@@ -53,7 +53,6 @@ SPEC_MEMO_MAX = 4096
 LABELS_MEMO_MAX = 4096
 # One pod's placement is read again with each of its versions, and differs from other pods'.
 PLACED_MEMO_MAX = 16_384
-_NO_REASONS: Mapping[str, str] = MappingProxyType({})
 # A frozen dataclass sets each field through object.__setattr__: 2.1 us for a PodView. The same slots, filled by a class
 # that is not frozen and then handed to the frozen one, take 0.4 us.
 _Draft = make_dataclass("_Draft", [(field.name, field.type) for field in fields(PodView)], slots=True)
@@ -130,7 +129,6 @@ class PodDecoder:
             placed,
             traceparent,
             parse_seconds(run_seconds) if run_seconds else None,
-            _NO_REASONS,
         )
         view.__class__ = PodView
         return cast("PodView", view)
