@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from apiserver.core import header
-from apiserver.core.keys import EPOCHS, LEDGER, REGISTRY, RETURNED, TAKEN, epoch_key, ledger_node, parse_registry_key
+from apiserver.core.keys import EPOCHS, LEDGER, REGISTRY, RETURNED, TAKEN, epoch_key, parse_registry_key
 from apiserver.core.versions import pack
 from apiserver.store.mvcc import Revision
 from apiserver.store.protocol import StoreEvent
@@ -209,7 +209,8 @@ class Checker:
             raise Violation("2", f"pod {path} had ended as {self._ended[uid]} and is now {phase}", (path, uid))
 
     def _ledger(self, event: StoreEvent, touched: dict[str, bool]) -> None:
-        key, node = event.record.key, ledger_node(event.record.key)
+        key = event.record.key
+        node = key[len(LEDGER) : key.rindex(b"/")].decode()
         touched.setdefault(node, False)
         if key.endswith(TAKEN):
             self.taken[node] = LedgerTaken.FromString(event.record.value)

@@ -19,6 +19,7 @@ from kubelet_sim.settings import KubeletSettings
 from kubelet_sim.shell import KubeletShell
 from protos.orrery.v1.api_pb2 import Binding, Fence
 from protos.orrery.v1.lease_pb2 import Lease
+from protos.orrery.v1.node_pb2 import Node
 from protos.orrery.v1.node_topology_pb2 import NodeTopology
 from scheduler.settings import SchedulerSettings
 from scheduler.shell import SchedulerShell
@@ -188,14 +189,17 @@ async def run_gangs(life: Life) -> None:
 
 
 async def run_operator(life: Life) -> None:
-    """Nodes shrink and grow, devices break and are mended."""
+    """Nodes shrink and grow, go and come back; devices break and are mended."""
     api, rng = life.client(), life.owner.rng
     while True:
         await life.clock.sleep(rng.uniform(1.0, 8.0))
         machine = rng.choice(fleet())
         name = machine.node.name
         try:
-            if rng.random() < 0.5:
+            chosen = rng.choices(("resize", "break", "remove"), (4, 4, 2))[0]
+            if chosen == "remove":
+                await _remove_for_a_while(life, api, name)
+            elif chosen == "resize":
                 cpu = machine.node.allocatable["cpu"] // rng.choice((1, 1, 4, 16))
                 await api.patch_status("nodes", name, "", {"allocatable": {"cpu": f"{cpu}m"}})
             else:
@@ -206,6 +210,16 @@ async def run_operator(life: Life) -> None:
                 await api.update("nodetopologies", topology, resource_version=stored.resource_version)
         except ApiError:
             continue
+
+
+async def _remove_for_a_while(life: Life, api: ApiClient, name: str) -> None:
+    """The Node goes, with all that runs on it left behind, and comes back as another of the same name."""
+    rng = life.owner.rng
+    node = Node.FromString((await api.get("nodes", name)).value)
+    await api.delete("nodes", name)
+    await life.clock.sleep(rng.uniform(0.1, 4.0))
+    node.metadata.uid = ""
+    await api.create("nodes", node)
 
 
 async def run_stale_leader(life: Life) -> None:

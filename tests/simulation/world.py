@@ -281,6 +281,8 @@ class World:
             if name.startswith(COMPANY):
                 process.wanted = False
                 self.kill(name)
+            elif name.startswith("kubelet"):
+                self.kill(name)  # when it starts it registers what is missing of its fleet
             self.go_on(name)
             self.start(name)
         if self.load is not None:
