@@ -79,14 +79,23 @@ def _node_gone(ledgers: Ledgers, name: str) -> Effects:
     revision, taken = ledgers.taken(name)
     if revision == 0:
         return NONE
-    returned_revision, returned = ledgers.returned(name)
-    if Ledger(taken, returned).empty():
-        return Effects(
-            (unchanged(taken_key(name), revision), unchanged(returned_key(name), returned_revision)),
-            (Delete(taken_key(name)), Delete(returned_key(name))),
-        )
+    # While its NodeTopology is there the ledger stays: the devices that a Node of this name will have stand in it alone.
+    if not taken.devices and (end := _end(ledgers, name)) is not None:
+        return end
     gone = replace(taken, node_deleted=True, allocatable={})
     return Effects((unchanged(taken_key(name), revision),), (Put(taken_key(name), write_taken(gone)),))
+
+
+def _end(ledgers: Ledgers, name: str) -> Effects | None:
+    """The ledger goes; None while somebody is on the node."""
+    revision, taken = ledgers.taken(name)
+    returned_revision, returned = ledgers.returned(name)
+    if not Ledger(taken, returned).empty():
+        return None
+    return Effects(
+        (unchanged(taken_key(name), revision), unchanged(returned_key(name), returned_revision)),
+        (Delete(taken_key(name)), Delete(returned_key(name))),
+    )
 
 
 def _topology_effects(ledgers: Ledgers, old: NodeTopology | None, new: NodeTopology | None) -> Effects:
@@ -109,6 +118,8 @@ def _topology_effects(ledgers: Ledgers, old: NodeTopology | None, new: NodeTopol
         )
     if new is None and revision == 0:
         return NONE
+    if new is None and (taken.node_deleted or not taken.node_uid) and (end := _end(ledgers, name)) is not None:
+        return end
     return _rewrite(ledgers, name, revision, taken, replace(taken, devices=devices))
 
 

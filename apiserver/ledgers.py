@@ -139,8 +139,8 @@ class Releaser:
         compares[unchanged(returned_key(node), revision)] = None
         taken_revision, taken = self._ledgers.taken(node)
         ledger_writes: tuple[Put | Delete, ...] = (Put(returned_key(node), write_returned(returned)),)
-        if taken.node_deleted and Ledger(taken, returned).empty():
-            # The node is gone and nobody is left on it: its ledger goes too.
+        if taken.node_deleted and not taken.devices and Ledger(taken, returned).empty():
+            # The node and its topology are gone and nobody is left on it: its ledger goes too.
             compares[unchanged(taken_key(node), taken_revision)] = None
             ledger_writes = (Delete(returned_key(node)), Delete(taken_key(node)))
         return Change(

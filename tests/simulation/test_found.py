@@ -7,12 +7,14 @@ from typing import cast
 from apiserver.committer import Committed, Committer
 from apiserver.core import header
 from apiserver.core.groups import Change, RegistryPut
-from apiserver.core.keys import REGISTRY
+from apiserver.core.keys import LEDGER, REGISTRY
 from apiserver.core.versions import pack
 from apiserver.ledgers import unchanged
 from apiserver.store.memory import MemoryStore
 from apiserver.store.protocol import Delete, Member, Put, Store, StoreOutcomeUnknown, TxnResult
+from protos.orrery.v1.api_pb2 import BOUND, Binding
 from services.runtime.logging import silent
+from tests.direct import api_servers, node, pod, topology
 from tests.simulation.loop import Owner, SimulatedClock, VirtualLoop
 
 GONE, STAYS, OTHER = (REGISTRY + b"core/pods/default/" + name for name in (b"gone", b"stays", b"other"))
@@ -63,3 +65,31 @@ def test_a_resolved_change_that_deletes_before_it_puts_is_told_the_versions_that
     assert answer.succeeded
     assert answer.revision == 5
     assert answer.versions == (pack(5, 0), pack(5, 2))
+
+
+async def test_a_node_that_goes_and_comes_back_has_its_devices_again() -> None:
+    async with api_servers([MemoryStore()]) as [running]:
+        client = running.client
+        await client.create("nodes", node("n", gpus=2))
+        await client.create("nodetopologies", topology("n", 2))
+        await client.delete("nodes", "n")
+        await client.create("nodes", node("n", gpus=2))
+        made = pod("p", gpus=2)
+        made.spec.scheduler_name = "other"
+        await client.create("pods", made)
+        result = await client.bind(Binding(namespace="default", name="p", node_name="n"))
+        assert result.outcome == BOUND, result.message
+
+
+async def test_a_ledger_ends_with_the_last_of_node_topology_and_pods() -> None:
+    store = MemoryStore()
+    async with api_servers([store]) as [running]:
+        client = running.client
+        await client.create("nodes", node("n", gpus=2))
+        await client.create("nodetopologies", topology("n", 2))
+        await client.create("pods", pod("p", gpus=2, node="n", grace=0))
+        await client.delete("nodes", "n")
+        await client.delete("pods", "p", "default", grace_period_seconds=0)
+        assert store.snapshot(LEDGER)
+        await client.delete("nodetopologies", "n")
+        assert not store.snapshot(LEDGER)
