@@ -5,10 +5,12 @@ often after the fact, from times that a hot path noted as plain numbers (`record
 else to the lab's own store, else nowhere; then all of this costs next to nothing.
 """
 
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import structlog
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
@@ -18,27 +20,30 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from services.runtime.settings import CommonSettings
+from services.runtime.span_exporters import CountingExporter, otlp_exporter
 from services.tracestore.exporter import SqliteSpanExporter
 
 QUEUE_SPANS_MAX = 65_536
 EXPORT_BATCH_SPANS = 2_048
 EXPORT_PERIOD_MS = 500
-FLUSH_MS_MAX = 1_500
+FLUSH_SECONDS_MAX = 1.0
 _TRACER_NAME = "orrery"
 
 Attributes = Mapping[str, str | int | float | bool | Sequence[str]]
 
 
 class Telemetry:
-    """The provider of this process; `shutdown` flushes within FLUSH_MS_MAX."""
+    """The provider of this process; `shutdown` writes what is left, within FLUSH_SECONDS_MAX."""
 
     def __init__(self, provider: TracerProvider | None) -> None:
         self._provider = provider
 
     def shutdown(self) -> None:
         if self._provider is not None:
-            self._provider.force_flush(FLUSH_MS_MAX)
-            self._provider.shutdown()
+            # The library waits up to 30 s for a collector that hangs; a process that stops has no such time.
+            ending = threading.Thread(target=self._provider.shutdown, daemon=True)
+            ending.start()
+            ending.join(FLUSH_SECONDS_MAX)
 
 
 def configure(service_name: str, settings: CommonSettings) -> Telemetry:
@@ -63,14 +68,11 @@ def configure(service_name: str, settings: CommonSettings) -> Telemetry:
 
 
 def _exporter(settings: CommonSettings) -> SpanExporter | None:
-    if settings.otlp_endpoint:
-        # Imported here: a mesh with its own store does not pay for the OTLP modules at start.
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-
-        return OTLPSpanExporter(endpoint=settings.otlp_endpoint, insecure=True, timeout=2)
-    if settings.trace_store:
-        return SqliteSpanExporter(settings.trace_store)
-    return None
+    destination = settings.otlp_endpoint or settings.trace_store
+    if not destination:
+        return None
+    inner = otlp_exporter(destination) if settings.otlp_endpoint else SqliteSpanExporter(destination)
+    return CountingExporter(inner, destination, structlog.get_logger(process=settings.name))
 
 
 @cache
