@@ -13,10 +13,11 @@ from apiserver.committer import Committed, Committer
 from apiserver.core.groups import Change, RegistryPut
 from apiserver.core.keys import epoch_key, taken_key
 from apiserver.core.registry import entry_of
-from apiserver.judging import Attempt, Base, Judge, Ready, bound, record_bind
+from apiserver.judging import Attempt, Base, Judge, Ready, bound
 from apiserver.lanes import Lanes, TaskOwner
 from apiserver.ledgers import Ledgers, unchanged
 from apiserver.store.protocol import Put, Store, StoreError
+from apiserver.tracing import Spans
 from protos.orrery.v1.api_pb2 import CAPACITY, CONFLICT, UNKNOWN, BindComparisons, Binding, BindResult, Fence
 from services.model.clock import Clock
 from services.model.errors import ApiError, OutcomeUnknown, Unavailable
@@ -39,6 +40,7 @@ class Binder:
         clock: Clock,
         owner: TaskOwner,
         judge: Judge,
+        spans: Spans,
     ) -> None:
         self._store = store
         self._cache = cache
@@ -46,6 +48,7 @@ class Binder:
         self._ledgers = ledgers
         self._clock = clock
         self._judge = judge
+        self._spans = spans
         self._lanes: Lanes[Attempt] = Lanes(owner, self._bind_fold)
 
     async def bind(self, binding: Binding, fence: Fence | None, write_id: bytes) -> BindResult:
@@ -149,10 +152,12 @@ class Binder:
         except ApiError as error:
             self._fail(attempts, error)
             return
+        for attempt in attempts:
+            attempt.ridden.append((change, committed))
         if committed.succeeded:
             self._ledgers.wrote(taken_key(node), taken, committed.revision)
             for (attempt, item), version in zip(ready, committed.versions, strict=True):
-                self._answer(attempt, bound(item, version), committed)
+                self._answer(attempt, bound(item, version))
         else:
             self._learn(ready, epochs, node, base.revision, committed)
             again = [attempt for attempt in attempts if not self._gives_up(attempt)]
@@ -204,9 +209,9 @@ class Binder:
             elif not attempt.future.done():
                 attempt.future.set_exception(type(error)(error.message, retry_after_seconds=error.retry_after_seconds))
 
-    def _answer(self, attempt: Attempt, result: BindResult, committed: Committed | None = None) -> None:
+    def _answer(self, attempt: Attempt, result: BindResult) -> None:
         if attempt.future.done():
             return
         result.attempts = attempt.attempts
         attempt.future.set_result(result)
-        record_bind(attempt, result, self._clock.wall_ns(), committed)
+        self._spans.bind(attempt, result, self._clock.wall_ns())

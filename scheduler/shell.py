@@ -38,6 +38,7 @@ from services.model.clock import Clock
 from services.model.node import NodeView, TopologyView
 from services.model.pod import PodView
 from services.runtime.logging import Logger, silent
+from services.runtime.sampling import sampling_rules
 from services.wire.node import node_view
 from services.wire.pod import PodDecoder
 from services.wire.topology import topology_view
@@ -64,6 +65,7 @@ class SchedulerShell:
         self._log = log or silent()
         self._identity = identity
         self._laps = Laps(clock.wall_ns)
+        self._rules = sampling_rules(settings)
         profile = default_profile(settings.scheduler_name)
         self.machine = Machine([profile], settings.seed, self._laps.begin)
         self.attempts = AttemptLog(settings.name)
@@ -84,7 +86,7 @@ class SchedulerShell:
             on_stopped_leading=lambda: self._put(LeadershipChanged(leading=False)),
             log=self._log,
         )
-        self._binds = BindQueue(api, clock, rng, self._log, self._on_bind_done, self.elector.lost, profile)
+        self._binds = BindQueue(api, clock, rng, self._log, self._on_bind_done, self.elector.lost, profile, self._rules)
         self._reporter = Reporter(api, clock, rng, settings.name, self._log, lambda: self.elector.fence)
         decoder = PodDecoder()
         self._informers: tuple[Informer[NodeView], Informer[TopologyView], Informer[PodView]] = (
@@ -188,7 +190,15 @@ class SchedulerShell:
 
     def _on_attempted(self, attempted: Attempted) -> str:
         end_ns, now = self._clock.wall_ns(), self._clock.monotonic()
-        traceparent = record_attempt(attempted, self._laps, end_ns, lambda at: end_ns - int((now - at) * 1e9))
+        fence = self.elector.fence
+        traceparent = record_attempt(
+            attempted,
+            self._laps,
+            end_ns,
+            lambda at: end_ns - int((now - at) * 1e9),
+            self._rules,
+            {"orrery.scheduler": self._settings.name, "orrery.fencing_token": fence.token if fence is not None else 0},
+        )
         laps = self._laps.durations()
         self.attempts.add(attempted, self._laps.start_ns, laps, trace_id_of(attempted.pod.traceparent))
         decision = attempted.decision

@@ -54,6 +54,8 @@ class Decision:
     nodes_evaluated: int = 0
     feasible: int = 0
     rejections: list[Rejection] = field(default_factory=list)
+    # Nodes that each plugin took out, by (extension point, plugin); a node with several reasons counts once.
+    rejected: dict[tuple[str, str], int] = field(default_factory=dict)
     scores: list[NodeScore] = field(default_factory=list)
     failed_plugins: frozenset[str] = frozenset()
     message: str = ""
@@ -112,7 +114,7 @@ class Cycle:
             if result.status.code is Code.SKIP:
                 skipped.add(pre.name)
             elif not result.status.ok:
-                count = int(np.count_nonzero(feasible))
+                count = decision.rejected["PreFilter", pre.name] = int(np.count_nonzero(feasible))
                 reason = ", ".join(result.status.reasons)
                 decision.rejections.append(Rejection(pre.name, reason, count, (), result.status.code))
                 decision.failed_plugins = frozenset((pre.name,))
@@ -130,7 +132,9 @@ class Cycle:
             rejected = feasible & ~passes
             if rejected.any():
                 failed.add(plugin.name)
-                _note_rejections(decision, plugin.name, mask, np.flatnonzero(rejected), nodes)
+                rows = np.flatnonzero(rejected)
+                decision.rejected["Filter", plugin.name] = len(rows)
+                _note_rejections(decision, plugin.name, mask, rows, nodes)
                 feasible &= passes
         decision.failed_plugins = frozenset(failed)
         return feasible
@@ -145,6 +149,7 @@ class Cycle:
             examples = tuple(nodes.names[row] for row in left_out[:EXAMPLES_MAX])
             reason = "node(s) didn't satisfy plugin(s) [" + plugin + "]"
             code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+            decision.rejected["PreFilter", plugin] = len(left_out)
             decision.rejections.append(Rejection(plugin, reason, len(left_out), examples, code))
         return feasible & narrowed
 

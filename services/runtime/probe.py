@@ -7,6 +7,8 @@ HealthCheckRequest, and a HealthCheckResponse whose field 1 is the status.
 """
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import grpc
 
@@ -18,12 +20,12 @@ _STATUS = {b"": "UNKNOWN", b"\x08\x01": "SERVING", b"\x08\x02": "NOT_SERVING", b
 def probe(address: str, timeout_seconds: float = TIMEOUT_SECONDS) -> str:
     """What the server at `address` answers, or why it does not."""
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
-        check = channel.unary_unary(_METHOD, request_serializer=None, response_deserializer=None)
+        check: Callable[..., bytes] = channel.unary_unary(_METHOD, request_serializer=None, response_deserializer=None)
         try:
             answer = check(b"", timeout=timeout_seconds)
         except grpc.RpcError as error:
-            assert isinstance(error, grpc.Call)
-            return f"{error.code().name}: {error.details()}"
+            call: Any = error
+            return f"{call.code().name}: {call.details()}"
     return _STATUS.get(answer, "an answer that is no HealthCheckResponse")
 
 
