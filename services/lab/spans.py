@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from services.lab.errors import LabError
-from services.tracestore.store import SpanRecord, open_existing
+from services.spans.store import SpanRecord, open_existing
 
 SETTLE_SECONDS_MAX = 3.0
 SETTLE_POLL_SECONDS = 0.25

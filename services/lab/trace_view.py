@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from services.tracestore.store import SpanRecord
+from services.spans.store import SpanRecord
 
 BAR_CELLS = 24
 VALUE_CHARACTERS_MAX = 48

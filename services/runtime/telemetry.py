@@ -23,7 +23,7 @@ from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanK
 
 from services.runtime.settings import CommonSettings
 from services.runtime.span_exporters import CountingExporter, otlp_exporter
-from services.tracestore.exporter import SqliteSpanExporter
+from services.spans.exporter import SqliteSpanExporter
 
 QUEUE_SPANS_MAX = 65_536
 EXPORT_BATCH_SPANS = 2_048
