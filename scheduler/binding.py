@@ -33,8 +33,8 @@ from services.client.backoff import Backoff
 from services.model.clock import Clock
 from services.model.errors import ApiError
 from services.runtime.logging import Logger
-from services.runtime.sampling import SamplingRules, sampled
-from services.runtime.telemetry import context_from, record_span, traceparent_of, tracer
+from services.runtime.sampling import SamplingRules
+from services.runtime.telemetry import context_from, is_sampled, record_span, traceparent_of, tracer
 
 BATCH_BINDINGS_MAX = 128
 BATCHES_IN_FLIGHT_MAX = 4
@@ -88,7 +88,7 @@ class BindQueue:
     def submit(self, bind: Bind, fence: Fence, traceparent: str) -> None:
         span = None
         now_ns = self._clock.wall_ns()
-        if sampled(traceparent):
+        if is_sampled(traceparent):
             span = tracer().start_span(
                 "scheduler.bind",
                 context=context_from(traceparent),

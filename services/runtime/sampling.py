@@ -10,7 +10,7 @@ the pod came.
 from dataclasses import dataclass
 
 from services.runtime.settings import TRACE_RULES, CommonSettings
-from services.runtime.telemetry import parse_traceparent
+from services.runtime.telemetry import is_sampled, parse_traceparent
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class SamplingRules:
         """`traceparent` for spans that are to be kept: as it is when its trace is sampled, marked as sampled when a rule
         says so, empty when the spans are not wanted.
         """
-        if not traceparent or traceparent.endswith("01"):
+        if not traceparent or is_sampled(traceparent):
             return traceparent
         wanted = (
             (failed and "failed" in self.always)
@@ -46,12 +46,6 @@ class SamplingRules:
 def sampling_rules(settings: CommonSettings) -> SamplingRules:
     """The rules of a process."""
     return SamplingRules(frozenset(settings.trace_always), settings.trace_slow_seconds)
-
-
-def sampled(traceparent: str) -> bool:
-    """Whether the trace that `traceparent` names is kept."""
-    context = parse_traceparent(traceparent)
-    return context is not None and bool(context.trace_flags & 1)
 
 
 def as_sampled(traceparent: str) -> str:

@@ -44,6 +44,7 @@ class _Recorder:
 
 
 _recorder: _Recorder | None = None
+_ODD = frozenset("13579bdf")
 _SCOPE = InstrumentationScope(_TRACER_NAME)
 _UNSET = Status(StatusCode.UNSET)
 
@@ -112,6 +113,11 @@ def parse_traceparent(traceparent: str) -> SpanContext | None:
     return context if context.is_valid else None
 
 
+def is_sampled(traceparent: str) -> bool:
+    """Whether the trace is kept, by the lowest bit of its flags: 01, or 03 of an id that is random (W3C level 2)."""
+    return traceparent[-1:] in _ODD
+
+
 def context_from(traceparent: str) -> Context:
     """A context whose current span is the one that `traceparent` names; an empty one when it names none."""
     span_context = parse_traceparent(traceparent)
@@ -154,10 +160,10 @@ def record_span(
     and hot paths make a dozen for each pod.
     """
     recorder = _recorder
-    if recorder is None or not parent.endswith("1"):
+    if recorder is None or not is_sampled(parent):
         return parent
     context = parse_traceparent(parent)
-    if context is None or not context.trace_flags & 1:
+    if context is None:
         return parent
     span_id = recorder.ids.generate_span_id()
     own = SpanContext(context.trace_id, span_id, False, context.trace_flags, context.trace_state)

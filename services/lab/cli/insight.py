@@ -74,18 +74,22 @@ def trace(ctx: click.Context, pod: str, namespace: str, as_json: bool, events: b
 
     In place of pod/NAME the id of any trace may be given.
     """
-    from services.lab.spans import settled_trace
+    from services.lab.spans import settled_trace, trace_source
     from services.lab.trace_view import trace_json, trace_text
 
     folder = ctx.ensure_object(Selection).folder
     trace_id = pod if TRACE_ID.fullmatch(pod) else run(_trace_id(folder, namespace, pod_name(pod)))
-    spans = settled_trace(store or folder.traces_path, trace_id)
+    source = trace_source(folder, store)
+    try:
+        spans = settled_trace(source, trace_id)
+    finally:
+        source.close()
     if as_json:
         click.echo(json.dumps(trace_json(trace_id, spans), indent=2))
         return
     if not spans:
         raise LabError(
-            f"trace {trace_id} has no spans in {store or folder.traces_path}: it was not sampled (a replay traces its "
+            f"trace {trace_id} has no spans in {source.where}: it was not sampled (a replay traces its "
             "--trace-ratio of the pods), or it is so old that it made room for others"
         )
     out = console()
@@ -149,10 +153,11 @@ def check(ctx: click.Context, settle: float, as_json: bool) -> None:
 
     folder = ctx.ensure_object(Selection).folder
     record = folder.read()
-    if record is None or not record.process("etcd").alive():
+    members = [process for process in record.of("etcd") if process.alive() and process.port] if record else []
+    if not members:
         raise MeshDown(folder.name)
     try:
-        result = run_check(record.process("etcd").address, settle_seconds=settle)
+        result = run_check(members[0].address, settle_seconds=settle)
     except CheckError as error:
         raise LabError(str(error)) from error
     click.echo(json.dumps(result.to_json(), indent=2) if as_json else "\n".join(summary(result)))

@@ -39,7 +39,9 @@ class Selection:
 
     @property
     def folder(self) -> MeshFolder:
-        return MeshFolder(home_folder(), self.context)
+        from services.lab.compose import COMPOSE, ComposeFolder
+
+        return ComposeFolder() if self.context == COMPOSE else MeshFolder(home_folder(), self.context)
 
 
 class Commands(click.Group):
@@ -147,7 +149,7 @@ def console(*, stderr: bool = False) -> Any:
     envvar="ORRERY_CONTEXT",
     default=MESH_DEFAULT,
     show_default=True,
-    help="Name of the mesh; several run side by side.",
+    help="Name of the mesh; several run side by side. 'compose' is the one that Docker Compose runs.",
 )
 @click.version_option(package_name="orrery-mesh", prog_name="orrery")
 @click.pass_context

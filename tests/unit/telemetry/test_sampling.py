@@ -2,9 +2,9 @@
 
 import pytest
 
-from services.runtime.sampling import SamplingRules, as_sampled, sampled
+from services.runtime.sampling import SamplingRules, as_sampled
 from services.runtime.settings import CommonSettings, SettingsError
-from services.runtime.telemetry import record_span
+from services.runtime.telemetry import is_sampled, record_span
 from tests.unit.telemetry.spans import SAMPLED, TRACE_ID, UNSAMPLED, kept_spans
 
 ALL = SamplingRules(slow_seconds=1.0)
@@ -36,7 +36,19 @@ def test_keeping_changes_the_flag_alone_and_leaves_other_flags() -> None:
     assert as_sampled(UNSAMPLED) == SAMPLED
     assert as_sampled(UNSAMPLED[:-2] + "02") == UNSAMPLED[:-2] + "03"
     assert as_sampled("rubbish") == "rubbish"
-    assert sampled(SAMPLED) and not sampled(UNSAMPLED) and not sampled("rubbish") and not sampled("")
+
+
+@pytest.mark.parametrize(
+    ("flags", "kept"), [("00", False), ("01", True), ("02", False), ("03", True), ("0b", True), ("fe", False)]
+)
+def test_the_lowest_flag_alone_says_whether_a_trace_is_kept(flags: str, *, kept: bool) -> None:
+    """02 says that the id is random (W3C level 2); the SDK sets it."""
+    traceparent = SAMPLED[:-2] + flags
+    assert is_sampled(traceparent) is kept
+    with kept_spans() as spans:
+        record_span("x", parent=traceparent, start_ns=1, end_ns=2)
+    assert bool(spans.spans) is kept
+    assert bool(ALL.keep(traceparent)) is kept
 
 
 @pytest.mark.parametrize("parent", [UNSAMPLED, "", "rubbish", "rubbish1", f"00-{'0' * 32}-{'cd' * 8}-01"])
