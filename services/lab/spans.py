@@ -5,7 +5,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +13,8 @@ from services.lab.compose import ComposeFolder
 from services.lab.errors import LabError
 from services.lab.state import MeshFolder
 from services.spans.store import SpanRecord, open_existing
+from services.tracestore.parameters import Search
+from services.tracestore.search import find_trace_ids, traces
 
 SETTLE_SECONDS_MAX = 3.0
 SETTLE_POLL_SECONDS = 0.25
@@ -27,6 +29,10 @@ class TraceSource(Protocol):
 
     def trace(self, trace_id: str) -> list[SpanRecord]:
         """The spans of a trace, by start; none for one that is not there."""
+        ...
+
+    def search(self, service: str, tags: Mapping[str, str], operation: str = "") -> list[list[SpanRecord]]:
+        """The newest traces that have a span of this service, by this name, with all these tags."""
         ...
 
     def close(self) -> None: ...
@@ -45,6 +51,10 @@ class FileSource:
     def trace(self, trace_id: str) -> list[SpanRecord]:
         return self._store.trace(trace_id)
 
+    def search(self, service: str, tags: Mapping[str, str], operation: str = "") -> list[list[SpanRecord]]:
+        wanted = Search(service, operation, tuple(tags.items()), 0, time.time_ns(), None, None, SEARCH_LIMIT)
+        return traces(self._store, find_trace_ids(self._store, wanted))
+
     def close(self) -> None:
         self._store.close()
 
@@ -60,7 +70,6 @@ class QuerySource:
         return sorted((span for item in data for span in _spans(item)), key=lambda span: (span.start_ns, -span.end_ns))
 
     def search(self, service: str, tags: Mapping[str, str], operation: str = "") -> list[list[SpanRecord]]:
-        """The newest traces that have a span of this service with all these tags."""
         parameters = {"service": service, "tags": json.dumps(dict(tags)), "limit": str(SEARCH_LIMIT)}
         if operation:
             parameters["operation"] = operation
@@ -88,6 +97,18 @@ def trace_source(folder: MeshFolder, store: Path | None = None) -> TraceSource:
     if store is None and isinstance(folder, ComposeFolder):
         return QuerySource(folder.trace_query_url())
     return FileSource(store or folder.traces_path)
+
+
+def find_traces(
+    folder: MeshFolder, service: str, operation: str, tags: Mapping[str, str], processes: Sequence[str]
+) -> list[list[SpanRecord]]:
+    """The newest traces, SEARCH_LIMIT at most, that have such a span, and spans of all these processes. Raises LabError."""
+    source = trace_source(folder)
+    try:
+        found = source.search(service, tags, operation)
+    finally:
+        source.close()
+    return [spans for spans in found if {span.instance for span in spans}.issuperset(processes)]
 
 
 def settled_trace(source: TraceSource, trace_id: str) -> list[SpanRecord]:

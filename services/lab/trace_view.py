@@ -9,7 +9,16 @@ from services.spans.store import SpanRecord
 BAR_CELLS = 24
 VALUE_CHARACTERS_MAX = 48
 # What every span of ours has anyway, or what its place in the tree says.
-_ATTRIBUTES_HIDDEN = ("rpc.", "db.", "orrery.caller", "orrery.source", "k8s.pod.", "k8s.namespace.")
+_ATTRIBUTES_HIDDEN = (
+    "rpc.",
+    "db.",
+    "orrery.caller",
+    "orrery.source",
+    "k8s.pod.",
+    "k8s.namespace.",
+    "orrery.extension_point",
+    "orrery.plugin",
+)
 
 
 @dataclass(frozen=True, slots=True)

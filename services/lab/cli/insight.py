@@ -4,12 +4,16 @@ import json
 import re
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from services.lab.cli.root import Selection, console, context_option, run
 from services.lab.errors import LabError, MeshDown
 from services.lab.state import MeshFolder
+
+if TYPE_CHECKING:
+    from services.spans.store import SpanRecord
 
 TRACE_ID = re.compile(r"[0-9a-f]{32}")
 
@@ -95,6 +99,68 @@ def trace(ctx: click.Context, pod: str, namespace: str, as_json: bool, events: b
     out = console()
     out.print(f"trace [bold]{trace_id}[/], {len(spans)} spans by {', '.join(sorted({s.instance for s in spans}))}\n")
     out.print(trace_text(spans, out.width, events=events), soft_wrap=True)
+
+
+@click.command()
+@context_option
+@click.option("--service", default="orrery-scheduler", show_default=True, help="With a span of this service,")
+@click.option("--operation", default="", metavar="NAME", help="of this name,")
+@click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="with this attribute; repeatable.")
+@click.option(
+    "--process", "processes", multiple=True, metavar="NAME", help="And with spans of this process; repeatable."
+)
+@click.option("--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="How many to list.")
+@click.option("--count", is_flag=True, help="Print how many there are, and nothing else.")
+@click.pass_context
+def traces(
+    ctx: click.Context,
+    service: str,
+    operation: str,
+    tags: tuple[str, ...],
+    processes: tuple[str, ...],
+    limit: int,
+    count: bool,
+) -> None:
+    """Find traces: fenced binds, failed attempts, slow ones, those that two leaders worked on.
+
+    \b
+    orrery traces --tag orrery.bind.outcome=FENCED
+    orrery traces --process scheduler-0 --process scheduler-1
+    """
+    from services.lab.spans import find_traces
+
+    wanted = dict(_tag(tag) for tag in tags)
+    found = find_traces(ctx.ensure_object(Selection).folder, service, operation, wanted, processes)
+    if count:
+        click.echo(len(found))
+        return
+    for line in _trace_table(found[:limit]):
+        click.echo(line)
+    if not found:
+        raise LabError("no such trace")
+    if len(found) > limit:
+        click.echo(f"... and {len(found) - limit} more (--limit)", err=True)
+
+
+def _tag(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (key and equals):
+        raise click.UsageError(f"--tag {text!r} is not KEY=VALUE, such as orrery.bind.outcome=FENCED")
+    return key, value
+
+
+def _trace_table(found: "list[list[SpanRecord]]") -> list[str]:
+    from services.lab.columns import align
+    from services.lab.trace_view import duration_text
+
+    rows = [["TRACE", "POD", "SPANS", "TOOK", "PROCESSES", "SAYS"]]
+    for spans in found:
+        pod = next((name for span in spans if (name := span.attributes.get("k8s.pod.name"))), "-")
+        took = max(span.end_ns for span in spans) - min(span.start_ns for span in spans)
+        processes = ",".join(sorted({span.instance for span in spans}))
+        said = next((span.error for span in spans if span.error), "")
+        rows.append([spans[0].trace_id, str(pod), str(len(spans)), duration_text(took), processes, said[:80]])
+    return align(rows)
 
 
 async def _trace_id(folder: MeshFolder, namespace: str, name: str) -> str:

@@ -23,8 +23,9 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("A first look", "load", ("demo",)),
     ("The mesh", "mesh", ("up", "status", "down")),
     ("Objects", "objects", ("apply", "get", "delete")),
-    ("Understanding", "insight", ("explain", "trace", "topo", "check")),
+    ("Understanding", "insight", ("explain", "trace", "traces", "topo", "check")),
     ("Load and faults", "load", ("replay",)),
+    ("Load and faults", "rehearse", ("storm", "wait", "leader")),
     ("Load and faults", "operate", ("kill",)),
     ("This machine", "operate", ("logs", "env", "doctor")),
 )
