@@ -80,7 +80,7 @@ class Binder:
             if attempt.fresh or ready:
                 verdict = self._judge_in_fold(attempt, base.ledger, alone=not ready)
             else:
-                base, verdict = await self._judge_twice(attempt, base, node)
+                base, verdict = await self._judge_twice(attempt, base, node, attempts)
             if isinstance(verdict, Ready):
                 ready.append((attempt, verdict))
                 keys.add(attempt.key)
@@ -108,23 +108,38 @@ class Binder:
         final = attempt.fresh and verdict.outcome != CAPACITY
         return verdict if final else None
 
-    async def _judge_twice(self, attempt: Attempt, base: Base, node: str) -> tuple[Base, Ready | BindResult | None]:
-        """The verdict of a fold's first; a refusal only after a look at the store itself, which may renew the base."""
+    async def _judge_twice(
+        self, attempt: Attempt, base: Base, node: str, fold: Sequence[Attempt]
+    ) -> tuple[Base, Ready | BindResult | None]:
+        """The verdict of a fold's first; a refusal only after a look at the store itself, which may renew the base.
+
+        The look serves the whole fold: what a deposed leader sends late is refused one by one, but read once.
+        """
         verdict = self._judge.judge(attempt, base.ledger)
         if isinstance(verdict, Ready):
             return base, verdict
-        try:
-            record = await self._store.get(attempt.key)
-            attempt.entry = entry_of(record) if record is not None else None
-            await self._ledgers.refresh(node)
-            if attempt.fence is not None:
-                await self._cache.read_ledger((epoch_key(attempt.fence.lease),))
-        except (StoreError, Unavailable) as error:
-            self._fail([attempt], Unavailable(f"the store does not answer: {error}", retry_after_seconds=1))
+        if not await self._look_again(node, [item for item in fold if not item.future.done()]):
             return base, None
-        attempt.fresh = True
         base = Base(self._ledgers.taken(node)[0], self._ledgers.ledger(node))
         return base, self._judge.judge(attempt, base.ledger)
+
+    async def _look_again(self, node: str, attempts: list[Attempt]) -> bool:
+        """Reads the pods, the ledger and the epochs of `attempts`; when the store does not answer they fail."""
+        leases = sorted({attempt.fence.lease for attempt in attempts if attempt.fence is not None})
+        try:
+            pods = asyncio.gather(*(self._store.get(attempt.key) for attempt in attempts))
+            await asyncio.gather(
+                pods,
+                self._ledgers.refresh(node),
+                *(self._cache.read_ledger((epoch_key(lease),)) for lease in leases),
+            )
+        except (StoreError, Unavailable) as error:
+            self._fail(attempts, Unavailable(f"the store does not answer: {error}", retry_after_seconds=1))
+            return False
+        for attempt, record in zip(attempts, pods.result(), strict=True):
+            attempt.entry = entry_of(record) if record is not None else None
+            attempt.fresh = True
+        return True
 
     async def _commit(self, node: str, ready: list[tuple[Attempt, Ready]], base: Base) -> None:
         now_ns = self._clock.wall_ns()

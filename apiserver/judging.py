@@ -91,7 +91,13 @@ class Judge:
         if entry is None:
             return BindResult(outcome=GONE, message=f"pod {binding.namespace}/{binding.name} does not exist")
         pod = self._decoder.view(entry.value, str(entry.version))
-        refused = self._judge_pod(binding, pod, entry) or self._judge_fence(attempt, pod)
+        refused = self._judge_pod(binding, pod, entry)
+        if refused is None or refused.outcome == CONFLICT or not _is_its_own(attempt, pod):
+            # A deposed leader is told so first: its successor has often bound the pod already, even at the same place.
+            fenced = self._judge_fence(attempt, pod)
+            if fenced is not None and refused is not None:
+                fenced.comparisons.pod = False
+            refused = fenced or refused
         if refused is not None:
             return refused
         placed = self._place(binding, pod, ledger)
@@ -161,6 +167,12 @@ class Judge:
     def _lacks(binding: Binding, why: str) -> BindResult:
         lost = BindComparisons(pod=True, epoch=True, ledger=False)
         return BindResult(outcome=CAPACITY, message=f"node {binding.node_name}: {why}", comparisons=lost)
+
+
+def _is_its_own(attempt: Attempt, pod: PodView) -> bool:
+    """Whether the pod's place was taken under the very fence that the attempt brings: then it had landed before."""
+    token = attempt.fence.token if attempt.fence is not None else 0
+    return pod.placed is None or pod.placed.fencing_token == token
 
 
 def bound(item: Ready, version: int) -> BindResult:

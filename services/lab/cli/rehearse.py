@@ -26,9 +26,7 @@ _timeout = click.option(
 @click.command()
 @context_option
 @click.option("--pods", type=click.IntRange(1, PODS_MAX), default=2_000, show_default=True)
-@click.option(
-    "--name", default="storm", show_default=True, help="Pods are NAME-0, NAME-1, ..., with the label app=NAME."
-)
+@click.option("--app", default="storm", show_default=True, help="Pods are APP-0, APP-1, ..., with the label app=APP.")
 @_namespace
 @click.option("--cpu", default="100m", show_default=True, help="What each pod requests.")
 @click.option("--memory", default="128Mi", show_default=True)
