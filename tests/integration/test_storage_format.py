@@ -1,5 +1,6 @@
 """A store of another format is refused before anything is written; one that is not there yet is waited for."""
 
+import asyncio
 import subprocess
 import sys
 
@@ -53,6 +54,6 @@ async def test_another_format_is_refused() -> None:
 async def test_an_api_server_ends_with_one_sentence(etcd: Etcd, etcd_store: EtcdStore) -> None:
     await etcd_store.txn((Member((), (Put(FORMAT, b"7"),), ()),))
     command = [sys.executable, "-m", "apiserver", "--name", "a", "--etcd", etcd.endpoint]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert "etcd holds data of storage format '7'" in done.stderr and "Traceback" not in done.stderr
