@@ -4,25 +4,21 @@ Pure: the same table, pod and profile give the same decision. Durations are note
 hands in; the core never looks at a clock.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import numpy as np
 
-from scheduler.core.framework import SCORE_MAX, CycleState, Mask, Profile, Weighted
+from scheduler.core.filtering import Filtering, Refusal, left_out_status
+from scheduler.core.framework import CycleState, Profile, Stopwatch, no_stopwatch
+from scheduler.core.scoring import score_nodes
 from scheduler.core.status import Code, Status
-from scheduler.core.table import I64, Bools, NodeTable
+from scheduler.core.table import I64, Bools, Held, NodeTable
 from services.model.devices import DeviceShare
 from services.model.pod import PodView
 
 EXAMPLES_MAX = 3
 SCORES_KEPT = 5
-Stopwatch = Callable[[str, str], None]
-
-
-def no_stopwatch(_point: str, _plugin: str) -> None:
-    """Times nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +43,11 @@ class NodeScore:
 
 @dataclass(slots=True)
 class Decision:
-    """What a cycle came to. `node_name` empty: nowhere. `failed_plugins`: whose rejections an event must lift."""
+    """What a cycle came to. `node_name` empty: nowhere. `failed_plugins`: whose rejections an event must lift.
+
+    `nominated_node`: where the pod may wait for room; `victims` are to go from there. `clears_nomination`: the pod waits for
+    room nowhere any more.
+    """
 
     node_name: str = ""
     devices: tuple[DeviceShare, ...] = ()
@@ -58,6 +58,9 @@ class Decision:
     failed_plugins: frozenset[str] = frozenset()
     message: str = ""
     error: str = ""
+    nominated_node: str = ""
+    victims: tuple[Held, ...] = ()
+    clears_nomination: bool = False
 
 
 def tie_number(seed: int, name: str) -> int:
@@ -77,76 +80,41 @@ class Cycle:
 
     def run(self, pod: PodView, nodes: NodeTable, lap: Stopwatch = no_stopwatch) -> Decision:
         """Decides where `pod` goes."""
-        state = CycleState()
-        decision = Decision(nodes_evaluated=nodes.count)
-        alive = nodes.alive[: nodes.size]
-        feasible = self._filter(state, pod, nodes, alive.copy(), decision, lap)
+        filtering = Filtering(self._profile, pod, nodes, lap)
+        feasible = filtering.run()
+        decision = Decision(nodes_evaluated=filtering.evaluated)
+        _note_refusals(decision, filtering, nodes)
         rows = np.flatnonzero(feasible)
         decision.feasible = len(rows)
         if not len(rows):
             decision.message = fit_message(nodes.count, decision.rejections)
-            for plugin in self._profile.post_filter:
-                status = plugin.post_filter(state, pod, nodes)
-                lap("PostFilter", plugin.name)
-                decision.message = " ".join((decision.message, *status.reasons))
+            if nodes.count:
+                self._post_filter(filtering, pod, nodes, decision, lap)
             return decision
-        row = self._choose(state, pod, nodes, feasible, rows, decision, lap)
+        row = self._choose(filtering.state, pod, nodes, feasible, rows, decision, lap)
         if row is None:
             return decision
-        self._reserve(state, pod, nodes, row, decision, lap)
+        self._reserve(filtering.state, pod, nodes, row, decision, lap)
         return decision
+
+    def _post_filter(
+        self, filtering: Filtering, pod: PodView, nodes: NodeTable, decision: Decision, lap: Stopwatch
+    ) -> None:
+        """The first plugin that makes room has the word (kube-scheduler's RunPostFilterPlugins)."""
+        for plugin in self._profile.post_filter:
+            result = plugin.post_filter(filtering.state, pod, nodes, filtering)
+            lap("PostFilter", plugin.name)
+            decision.message = " ".join((decision.message, *result.status.reasons))
+            decision.clears_nomination = decision.clears_nomination or result.clears
+            if result.status.ok:
+                decision.nominated_node = result.node_name
+                decision.victims = result.victims
+                return
 
     def unreserve(self, pod: PodView, node_name: str) -> None:
         """Tells the plugins, last first, that a reservation came to nothing."""
         for plugin in reversed(self._profile.unreserve):
             plugin.unreserve(pod, node_name)
-
-    def _filter(
-        self, state: CycleState, pod: PodView, nodes: NodeTable, feasible: Bools, decision: Decision, lap: Stopwatch
-    ) -> Bools:
-        failed: set[str] = set()
-        skipped: set[str] = set()
-        for pre in self._profile.pre_filter:
-            result = pre.pre_filter(state, pod, nodes)
-            lap("PreFilter", pre.name)
-            if result.status.code is Code.SKIP:
-                skipped.add(pre.name)
-            elif not result.status.ok:
-                count = int(np.count_nonzero(feasible))
-                reason = ", ".join(result.status.reasons)
-                decision.rejections.append(Rejection(pre.name, reason, count, (), result.status.code))
-                decision.failed_plugins = frozenset((pre.name,))
-                return np.zeros_like(feasible)
-            elif result.rows is not None:
-                narrowed = np.zeros_like(feasible)
-                narrowed[result.rows] = True
-                feasible = self._narrow(feasible, narrowed, pre.name, decision, failed, nodes)
-        for plugin in self._profile.filter:
-            if plugin.name in skipped:
-                continue
-            mask = plugin.filter(state, pod, nodes)
-            passes = mask.codes == 0
-            lap("Filter", plugin.name)
-            rejected = feasible & ~passes
-            if rejected.any():
-                failed.add(plugin.name)
-                _note_rejections(decision, plugin.name, mask, np.flatnonzero(rejected), nodes)
-                feasible &= passes
-        decision.failed_plugins = frozenset(failed)
-        return feasible
-
-    @staticmethod
-    def _narrow(
-        feasible: Bools, narrowed: Bools, plugin: str, decision: Decision, failed: set[str], nodes: NodeTable
-    ) -> Bools:
-        left_out = np.flatnonzero(feasible & ~narrowed)
-        if len(left_out):
-            failed.add(plugin)
-            examples = tuple(nodes.names[row] for row in left_out[:EXAMPLES_MAX])
-            reason = "node(s) didn't satisfy plugin(s) [" + plugin + "]"
-            code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
-            decision.rejections.append(Rejection(plugin, reason, len(left_out), examples, code))
-        return feasible & narrowed
 
     def _choose(
         self,
@@ -161,46 +129,15 @@ class Cycle:
         if len(rows) == 1:
             decision.scores = [NodeScore(nodes.names[rows[0]], 0, ())]
             return int(rows[0])
-        totals = np.zeros(len(rows), dtype=np.int64)
-        columns: list[tuple[str, I64, int]] = []
-        skipped: set[str] = set()
-        for item in self._profile.score:
-            if item.pre_score is not None:
-                if item.pre_score.pre_score(state, pod, nodes, feasible).code is Code.SKIP:
-                    skipped.add(item.plugin.name)
-                lap("PreScore", item.plugin.name)
-        for item in self._profile.score:
-            if item.plugin.name in skipped:
-                continue
-            scores = self._score(item, state, pod, nodes, rows, decision)
-            lap("Score", item.plugin.name)
-            if scores is None:
-                return None
-            columns.append((item.plugin.name, scores, item.weight))
-            totals += scores * item.weight
+        scores = score_nodes(self._profile, state, pod, nodes, feasible, rows, lap)
+        if scores.error:
+            decision.error = scores.error
+            return None
+        totals = scores.totals
         best = np.flatnonzero(totals == totals.max())
         chosen = int(best[np.argmin(self._tie_column(nodes)[rows[best]])]) if len(best) > 1 else int(best[0])
-        self._note_scores(decision, nodes, rows, totals, columns, chosen)
+        self._note_scores(decision, nodes, rows, totals, scores.columns, chosen)
         return int(rows[chosen])
-
-    def _score(
-        self, item: Weighted, state: CycleState, pod: PodView, nodes: NodeTable, rows: I64, decision: Decision
-    ) -> I64 | None:
-        plugin = item.plugin
-        scores = plugin.score(state, pod, nodes, rows)
-        if item.normalize is not None:
-            scores = item.normalize.normalize(state, pod, scores)
-        if scores.shape != rows.shape or scores.dtype.kind != "i":
-            decision.error = (
-                f"plugin {plugin.name} answered {scores.dtype} scores of shape {scores.shape} for {len(rows)} nodes"
-            )
-            return None
-        low, high = int(scores.min()), int(scores.max())
-        if low < 0 or high > SCORE_MAX:
-            wrong = low if low < 0 else high
-            decision.error = f"plugin {plugin.name} returned the score {wrong}, outside [0, {SCORE_MAX}]"
-            return None
-        return scores
 
     def _tie_column(self, nodes: NodeTable) -> I64:
         """The tie number of each row; made anew when nodes came or went."""
@@ -255,15 +192,43 @@ class Cycle:
         decision.node_name = nodes.names[row]
 
 
-def _note_rejections(decision: Decision, plugin: str, mask: Mask, rows: I64, nodes: NodeTable) -> None:
-    codes = mask.codes[rows]
-    numbers, first, counts = np.unique(codes, return_index=True, return_counts=True)
-    del first
+def _note_refusals(decision: Decision, filtering: Filtering, nodes: NodeTable) -> None:
+    """Who rejected how many nodes, and why; in the order of the plugins."""
+    failed: dict[str, None] = {}
+    refused = filtering.refused
+    if refused is not None:
+        reason = ", ".join(refused.reasons)
+        decision.rejections.append(Rejection(refused.plugin, reason, nodes.count, (), refused.code))
+        decision.failed_plugins = frozenset((refused.plugin,))
+        return
+    if len(filtering.left_out):
+        status = left_out_status(filtering.narrowed_by)
+        names = ", ".join(filtering.narrowed_by)
+        examples = tuple(nodes.names[row] for row in filtering.left_out[:EXAMPLES_MAX])
+        decision.rejections.append(Rejection(names, status.reasons[0], len(filtering.left_out), examples, status.code))
+        failed.update(dict.fromkeys(filtering.narrowed_by))
+    crowded: dict[tuple[str, str, Code], list[int]] = {}
+    for row, status in filtering.crowded.items():
+        for reason in status.reasons:
+            crowded.setdefault((status.plugin, reason, status.code), []).append(row)
+    for (plugin, reason, code), rows in crowded.items():
+        examples = tuple(nodes.names[row] for row in rows[:EXAMPLES_MAX])
+        decision.rejections.append(Rejection(plugin, reason, len(rows), examples, code))
+        failed[plugin] = None
+    for refusal in filtering.refusals:
+        failed[refusal.plugin] = None
+        _note_refusal(decision, refusal, nodes)
+    decision.failed_plugins = frozenset(failed)
+
+
+def _note_refusal(decision: Decision, refusal: Refusal, nodes: NodeTable) -> None:
+    codes = refusal.mask.codes[refusal.rows]
+    numbers, counts = np.unique(codes, return_counts=True)
     for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-        code, reasons = mask.explain(number)
-        examples = tuple(nodes.names[row] for row in rows[codes == number][:EXAMPLES_MAX])
+        code, reasons = refusal.mask.explain(number)
+        examples = tuple(nodes.names[row] for row in refusal.rows[codes == number][:EXAMPLES_MAX])
         for reason in reasons:
-            decision.rejections.append(Rejection(plugin, reason, count, examples, code))
+            decision.rejections.append(Rejection(refusal.plugin, reason, count, examples, code))
 
 
 def fit_message(nodes: int, rejections: list[Rejection]) -> str:

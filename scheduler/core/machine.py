@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from scheduler.core.cycle import Cycle, Decision, no_stopwatch
-from scheduler.core.framework import ClusterEvent, EventKind, Profile
+from scheduler.core.cycle import Cycle, Decision
+from scheduler.core.framework import ClusterEvent, EventKind, Profile, no_stopwatch
 from scheduler.core.queue import Queued, SchedulingQueue
 from scheduler.core.table import Held, NodeTable
 from services.model.devices import DeviceShare
@@ -178,10 +178,8 @@ class Machine:
         self._assumed.pop(pod.uid, None)
         devices = pod.placed.devices if pod.placed is not None else ()
         known = self._where.get(pod.uid)
-        if known == pod.spec.node_name:
-            held = self.nodes.held[known][pod.uid]
-            if held.devices == devices and held.pod.spec is pod.spec:
-                return
+        if known == pod.spec.node_name and self.nodes.refresh(Held(pod, known, devices)):
+            return
         if known is not None:
             self.nodes.release(known, pod.uid)
         self.nodes.hold(Held(pod, pod.spec.node_name, devices))

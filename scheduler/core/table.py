@@ -12,15 +12,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.core.columns import ABSENT, I32, I64, Bools
+from scheduler.core.images import ImageIndex
+from scheduler.core.pod_index import PodIndex
+from services.model.cluster import BudgetView, ServiceView
 from services.model.devices import MILLI_WHOLE, DeviceShare
 from services.model.names import RESOURCE_CPU, RESOURCE_MEMORY, RESOURCE_PODS
 from services.model.node import NodeView, Taint, TopologyView
 from services.model.pod import HostPort, PodView
 
-I64 = npt.NDArray[np.int64]
-I32 = npt.NDArray[np.int32]
-Bools = npt.NDArray[np.bool_]
-ABSENT = -1
+__all__ = ["ABSENT", "I32", "I64", "Bools", "Held", "NodeTable"]
+
 _ROWS_FIRST = 64
 _DEVICES_FIRST = 8
 
@@ -61,6 +63,15 @@ class NodeTable:
         self.held: dict[str, dict[str, Held]] = {}
         # (protocol, port) -> row -> ip -> how many pods.
         self.ports: dict[tuple[str, int], dict[int, dict[str, int]]] = {}
+        # Questions about other pods, and the images that nodes have.
+        self.pods = PodIndex()
+        self.images = ImageIndex()
+        # Pods that wait for room on a node, by its name and their uid; Services by namespace; budgets.
+        self.nominated: dict[str, dict[str, PodView]] = {}
+        self._nominated_to: dict[str, str] = {}
+        self.services: dict[str, dict[str, ServiceView]] = {}
+        self.services_version = 0
+        self.budgets: dict[str, BudgetView] = {}
         self._taint_ids: dict[tuple[Taint, ...], int] = {(): 0}
         self._label_columns: dict[str, I32] = {}
         self._label_values: dict[str, dict[str, int]] = {}
@@ -133,9 +144,13 @@ class NodeTable:
             self._resource(name)
         for name, column in self.allocatable.items():
             column[row] = view.allocatable.get(name, 0)
+        if old is None or old.images != view.images:
+            self.images.put(row, view.images)
         if old is None:
             self._put_devices(row, self._pending_topologies.pop(view.name, None))
             self._recount(view.name, row)
+            for held in self.held.get(view.name, {}).values():
+                self.pods.place(held.pod, row, 1)
 
     def remove_node(self, name: str) -> None:
         """Takes a node out; what pods hold on it is remembered."""
@@ -152,6 +167,9 @@ class NodeTable:
         self.device_count[row] = 0
         for rows in self.ports.values():
             rows.pop(row, None)
+        self.images.put(row, ())
+        for held in self.held.get(name, {}).values():
+            self.pods.place(held.pod, row, -1)
         for column in self._label_columns.values():
             column[row] = ABSENT
         self._free_rows.append(row)
@@ -206,6 +224,7 @@ class NodeTable:
         row = self.rows.get(held.node_name)
         if row is not None:
             self._count(row, held, 1)
+            self.pods.place(held.pod, row, 1)
 
     def release(self, node_name: str, uid: str) -> None:
         """Stops counting a pod."""
@@ -216,6 +235,21 @@ class NodeTable:
         row = self.rows.get(node_name)
         if row is not None:
             self._count(row, held, -1)
+            self.pods.place(held.pod, row, -1)
+
+    def refresh(self, held: Held) -> bool:
+        """Takes in a newer version of a pod that counts as before; False, and nothing done, where it would not."""
+        pods = self.held[held.node_name]
+        old = pods[held.pod.uid]
+        same = (
+            old.devices == held.devices
+            and old.pod.spec is held.pod.spec
+            and old.pod.deleting == held.pod.deleting
+            and old.pod.labels == held.pod.labels
+        )
+        if same:
+            pods[held.pod.uid] = held
+        return same
 
     def _count(self, row: int, held: Held, sign: int) -> None:
         spec = held.pod.spec
@@ -238,6 +272,42 @@ class NodeTable:
             del ips[port.ip]
             if not ips:
                 del self.ports[port.protocol, port.port][row]
+
+    # Other objects.
+
+    def nominate(self, node_name: str, pod: PodView) -> None:
+        """Counts a pod among those that wait for room on a node; "" for none. It is counted for one node at most."""
+        self.unnominate(pod)
+        if node_name:
+            self.nominated.setdefault(node_name, {})[pod.uid] = pod
+            self._nominated_to[pod.uid] = node_name
+
+    def unnominate(self, pod: PodView) -> None:
+        node_name = self._nominated_to.pop(pod.uid, "")
+        if node_name:
+            waiting = self.nominated[node_name]
+            del waiting[pod.uid]
+            if not waiting:
+                del self.nominated[node_name]
+
+    def nominated_node(self, uid: str) -> str:
+        """The node on which a pod waits for room; "" for none."""
+        return self._nominated_to.get(uid, "")
+
+    def put_service(self, namespace: str, name: str, service: ServiceView | None) -> None:
+        """Adds, replaces or (None) removes a Service."""
+        self.services_version += 1
+        if service is not None:
+            self.services.setdefault(namespace, {})[name] = service
+        else:
+            self.services.get(namespace, {}).pop(name, None)
+
+    def put_budget(self, key: str, budget: BudgetView | None) -> None:
+        """Adds, replaces or (None) removes a PodDisruptionBudget; `key` is namespace/name."""
+        if budget is not None:
+            self.budgets[key] = budget
+        else:
+            self.budgets.pop(key, None)
 
     # Interned text.
 

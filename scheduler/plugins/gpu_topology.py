@@ -19,6 +19,7 @@ from scheduler.core.framework import (
     PreFilterResult,
     Reservation,
 )
+from scheduler.core.node_info import NodeInfo
 from scheduler.core.status import SKIP, SUCCESS, Code, Status
 from scheduler.core.table import I64, Bools, NodeTable
 from services.model.devices import MILLI_WHOLE, DeviceRequest, DeviceShare, allocate
@@ -59,6 +60,20 @@ class GpuTopology(Plugin):
             return Code.UNSCHEDULABLE, (f"node(s) didn't have {free} free",)
 
         return Mask(codes, explain)
+
+    def filter_one(self, _state: CycleState, pod: PodView, node: NodeInfo) -> Status:
+        request, topology = pod.spec.devices, node.nodes.topologies[node.row]
+        assert request is not None
+        devices = topology.devices if topology is not None else ()
+        if not devices and request.milli == MILLI_WHOLE and not request.models:
+            return SUCCESS
+        wanted = [device.index for device in devices if not request.models or device.model in request.models]
+        if sum(node.device_free[index] >= request.milli for index in wanted) >= request.count:
+            return SUCCESS
+        if len(wanted) < request.count:
+            never = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+            return Status(never, (f"node(s) didn't have {describe(request)}",), self.name)
+        return Status(Code.UNSCHEDULABLE, (f"node(s) didn't have {describe(request)} free",), self.name)
 
     @staticmethod
     def _of_model(request: DeviceRequest, nodes: NodeTable) -> Bools:

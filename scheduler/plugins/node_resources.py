@@ -1,10 +1,11 @@
 """NodeResourcesFit and NodeResourcesBalancedAllocation: integer arithmetic over resource columns, as Kubernetes 1.36 does it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from scheduler.core.framework import SCORE_MAX, ClusterEvent, CycleState, EventKind, Mask, Plugin
+from scheduler.core.node_info import NodeInfo
 from scheduler.core.status import SKIP, SUCCESS, Code, Status
 from scheduler.core.table import I64, Bools, NodeTable
 from services.model.names import RESOURCE_CPU, RESOURCE_EPHEMERAL_STORAGE, RESOURCE_MEMORY, RESOURCE_PODS
@@ -12,23 +13,34 @@ from services.model.pod import PodView
 
 LEAST_ALLOCATED = "LeastAllocated"
 MOST_ALLOCATED = "MostAllocated"
+RATIO = "RequestedToCapacityRatio"
+# The scores of a shape run from 0 to this.
+_SHAPE_SCORE_MAX = 10
 DEFAULT_RESOURCES: Mapping[str, int] = {RESOURCE_CPU: 1, RESOURCE_MEMORY: 1}
 _NATIVE = (RESOURCE_CPU, RESOURCE_MEMORY, RESOURCE_EPHEMERAL_STORAGE)
 _TOO_MANY = "Too many pods"
 
 
 class NodeResourcesFit(Plugin):
-    """Filter: every request fits what is left. Score: by what would be left (LeastAllocated) or used (MostAllocated).
+    """Filter: every request fits what is left. Score: by what would be left (LeastAllocated), used (MostAllocated), or by a
+    function of the used share (RequestedToCapacityRatio).
 
-    `resources`: the weight of each resource in the score.
+    `resources`: the weight of each resource in the score. `shape`: the function's points, (utilisation in %, score 0-10).
     """
 
     name = "NodeResourcesFit"
 
-    def __init__(self, strategy: str = LEAST_ALLOCATED, resources: Mapping[str, int] = DEFAULT_RESOURCES) -> None:
-        assert strategy in (LEAST_ALLOCATED, MOST_ALLOCATED), f"unknown scoring strategy {strategy}"
+    def __init__(
+        self,
+        strategy: str = LEAST_ALLOCATED,
+        resources: Mapping[str, int] = DEFAULT_RESOURCES,
+        shape: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        assert strategy in (LEAST_ALLOCATED, MOST_ALLOCATED, RATIO), f"unknown scoring strategy {strategy}"
+        assert (strategy == RATIO) == bool(shape), f"a shape goes with {RATIO}, and with it alone"
         self._least = strategy == LEAST_ALLOCATED
         self._resources = dict(resources)
+        self._ratio = ratio_scores(shape) if shape else None
 
     def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask:
         """Bit 0: too many pods; bit i: the i-th request does not fit; the upper half: it never would on that node."""
@@ -55,7 +67,27 @@ class NodeResourcesFit(Plugin):
 
         return Mask(codes, explain)
 
+    def filter_one(self, _state: CycleState, pod: PodView, node: NodeInfo) -> Status:
+        requested, allocatable = node.requested, node.view.allocatable
+        reasons: list[str] = []
+        never = False
+        if requested[RESOURCE_PODS] >= allocatable.get(RESOURCE_PODS, 0):
+            reasons.append(_TOO_MANY)
+        for name, amount in pod.spec.requests.items():
+            if amount > 0 and name != RESOURCE_PODS:
+                capacity = allocatable.get(name, 0)
+                if capacity - requested.get(name, 0) < amount:
+                    reasons.append(f"Insufficient {name}")
+                    never = never or capacity < amount
+        if not reasons:
+            return SUCCESS
+        code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if never else Code.UNSCHEDULABLE
+        return Status(code, tuple(reasons), self.name)
+
     def score(self, _state: CycleState, pod: PodView, nodes: NodeTable, feasible: I64) -> I64:
+        """The weighted mean over the resources that count: those that the node has, and of the extended ones those that
+        the pod asks for. A resource that RequestedToCapacityRatio scores 0 does not count either.
+        """
         total = np.zeros(len(feasible), dtype=np.int64)
         weights = np.zeros(len(feasible), dtype=np.int64)
         for name, weight in self._resources.items():
@@ -64,15 +96,25 @@ class NodeResourcesFit(Plugin):
                 continue
             capacity = nodes.allocatable[name][feasible]
             used = self._score_used(nodes, name)[feasible] + amount
-            there = capacity > 0
-            safe = np.where(there, capacity, 1)
-            if self._least:
-                part = np.where(used > capacity, 0, (capacity - used) * SCORE_MAX // safe)
-            else:
-                part = np.minimum(used, capacity) * SCORE_MAX // safe
-            total += np.where(there, part * weight, 0)
-            weights += np.where(there, weight, 0)
-        return np.where(weights > 0, total // np.where(weights > 0, weights, 1), 0)
+            part, counts = self._part(used, capacity)
+            total += np.where(counts, part * weight, 0)
+            weights += np.where(counts, weight, 0)
+        safe = np.where(weights > 0, weights, 1)
+        if self._ratio is not None:
+            # Half away from zero, as Go rounds; nothing here is negative.
+            return np.floor(total / safe + 0.5).astype(np.int64)
+        return total // safe
+
+    def _part(self, used: I64, capacity: I64) -> tuple[I64, Bools]:
+        """One resource's score on each node, and where it counts."""
+        there = capacity > 0
+        safe = np.where(there, capacity, 1)
+        if self._ratio is not None:
+            part = self._ratio[np.where(used > capacity, SCORE_MAX, used * SCORE_MAX // safe)]
+            return part, there & (part > 0)
+        if self._least:
+            return np.where(used > capacity, 0, (capacity - used) * SCORE_MAX // safe), there
+        return np.minimum(used, capacity) * SCORE_MAX // safe, there
 
     @staticmethod
     def _score_request(pod: PodView, name: str) -> int:
@@ -97,6 +139,26 @@ class NodeResourcesFit(Plugin):
             return all(allocatable.get(name, 0) >= amount for name, amount in pod.spec.requests.items())
         # A pod that leaves always leaves its place among `pods`.
         return event.kind is EventKind.POD_REMOVED
+
+
+def ratio_scores(shape: Sequence[tuple[int, int]]) -> I64:
+    """The score, 0 to 100, for each utilisation from 0 to 100 %: straight lines between the points of `shape`, flat beyond
+    them, in integers that truncate towards zero (helper.BuildBrokenLinearFunction).
+    """
+    points = [(utilisation, score * SCORE_MAX // _SHAPE_SCORE_MAX) for utilisation, score in shape]
+
+    def at(share: int) -> int:
+        for number, (utilisation, score) in enumerate(points):
+            if share <= utilisation:
+                if number == 0:
+                    return score
+                before, low = points[number - 1]
+                rise = (score - low) * (share - before)
+                step = abs(rise) // (utilisation - before)
+                return low + (step if rise >= 0 else -step)
+        return points[-1][1]
+
+    return np.array([at(share) for share in range(SCORE_MAX + 1)], dtype=np.int64)
 
 
 class NodeResourcesBalancedAllocation(Plugin):

@@ -16,9 +16,11 @@ from scheduler.core.framework import (
     PerNodeFilter,
     PerNodeScore,
     Plugin,
+    PostFilterResult,
     PreFilterResult,
     Profile,
     Reservation,
+    WhatIf,
 )
 from scheduler.core.machine import (
     Bind,
@@ -68,9 +70,9 @@ class Everywhere(Plugin):
         codes = np.full(nodes.size, int(refused), dtype=np.int64)
         return Mask(codes, lambda _number: (Code.UNSCHEDULABLE, ("no at Filter",)))
 
-    def post_filter(self, _state: CycleState, _pod: PodView, _nodes: NodeTable) -> Status:
+    def post_filter(self, _state: CycleState, _pod: PodView, _nodes: NodeTable, _what_if: WhatIf) -> PostFilterResult:
         self._say("PostFilter")
-        return Status(Code.UNSCHEDULABLE, ("nothing to preempt",))
+        return PostFilterResult(Status(Code.UNSCHEDULABLE, ("nothing to preempt",)))
 
     def pre_score(self, _state: CycleState, _pod: PodView, _nodes: NodeTable, _feasible: Bools) -> Status:
         return self._say("PreScore")
