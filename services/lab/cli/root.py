@@ -24,6 +24,7 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("The mesh", "mesh", ("up", "status", "down")),
     ("Objects", "objects", ("apply", "get", "delete")),
     ("Understanding", "insight", ("explain", "trace", "topo", "check")),
+    ("Understanding", "conformance", ("conformance",)),
     ("Load and faults", "load", ("replay",)),
     ("Load and faults", "operate", ("kill",)),
     ("This machine", "operate", ("logs", "env", "doctor")),
