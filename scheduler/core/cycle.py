@@ -11,7 +11,7 @@ import numpy as np
 
 from scheduler.core.filtering import Filtering, Refusal, left_out_status
 from scheduler.core.framework import CycleState, Profile, Stopwatch, no_stopwatch
-from scheduler.core.scoring import score_nodes
+from scheduler.core.scoring import Scores, score_nodes
 from scheduler.core.status import Code, Status
 from scheduler.core.table import I64, Bools, Held, NodeTable
 from services.model.devices import DeviceShare
@@ -75,8 +75,8 @@ class Cycle:
         self._profile = profile
         self._seed = seed
         self._ties: dict[str, int] = {}
-        self._ties_of = (0, -1)
-        self._ties_column: I64 = np.zeros(0, dtype=np.int64)
+        self._ranks_of = (0, -1)
+        self._ranks: I64 = np.zeros(0, dtype=np.int64)
 
     def run(self, pod: PodView, nodes: NodeTable, lap: Stopwatch = no_stopwatch) -> Decision:
         """Decides where `pod` goes."""
@@ -84,7 +84,7 @@ class Cycle:
         feasible = filtering.run()
         decision = Decision(nodes_evaluated=filtering.evaluated)
         _note_refusals(decision, filtering, nodes)
-        rows = np.flatnonzero(feasible)
+        rows = nodes.all_rows() if np.count_nonzero(feasible) == nodes.size else np.flatnonzero(feasible)
         decision.feasible = len(rows)
         if not len(rows):
             decision.message = fit_message(nodes.count, decision.rejections)
@@ -133,41 +133,30 @@ class Cycle:
         if scores.error:
             decision.error = scores.error
             return None
-        totals = scores.totals
-        best = np.flatnonzero(totals == totals.max())
-        chosen = int(best[np.argmin(self._tie_column(nodes)[rows[best]])]) if len(best) > 1 else int(best[0])
-        self._note_scores(decision, nodes, rows, totals, scores.columns, chosen)
-        return int(rows[chosen])
+        totals = scores.totals(len(rows))
+        # One number a node: by score, and among equals by the run's order.
+        ranks = totals * nodes.size + nodes.take(self._rank_column(nodes), rows)
+        top = []
+        for _ in range(min(SCORES_KEPT, len(rows))):
+            top.append(int(ranks.argmax()))
+            ranks[top[-1]] = -1
+        decision.scores = [_node_score(nodes.names[rows[at]], int(totals[at]), scores, at) for at in top]
+        return int(rows[top[0]])
 
-    def _tie_column(self, nodes: NodeTable) -> I64:
-        """The tie number of each row; made anew when nodes came or went."""
+    def _rank_column(self, nodes: NodeTable) -> I64:
+        """By row, a number below the count of rows: the higher, the sooner it is chosen among equals. Made anew when nodes
+        came or went.
+        """
         key = (id(nodes), nodes.static_version)
-        if self._ties_of != key:
+        if self._ranks_of != key:
             for name in nodes.rows:
                 if name not in self._ties:
                     self._ties[name] = tie_number(self._seed, name)
-            self._ties_of = key
-            self._ties_column = np.array([self._ties.get(name, 0) for name in nodes.names], dtype=np.int64)
-        return self._ties_column
-
-    @staticmethod
-    def _note_scores(
-        decision: Decision,
-        nodes: NodeTable,
-        rows: I64,
-        totals: I64,
-        columns: list[tuple[str, I64, int]],
-        chosen: int,
-    ) -> None:
-        """The chosen node first, then the best of the others."""
-        kept = min(SCORES_KEPT, len(rows))
-        top = np.argpartition(-totals, kept - 1)[:kept]
-        others = sorted(
-            (at for at in top.tolist() if at != chosen), key=lambda at: (-int(totals[at]), nodes.names[rows[at]])
-        )
-        for at in [chosen, *others][:SCORES_KEPT]:
-            plugins = tuple((name, int(scores[at]), weight) for name, scores, weight in columns)
-            decision.scores.append(NodeScore(nodes.names[rows[at]], int(totals[at]), plugins))
+            self._ranks_of = key
+            ties = np.array([self._ties.get(name, 0) for name in nodes.names], dtype=np.int64)
+            self._ranks = np.empty(len(ties), dtype=np.int64)
+            self._ranks[np.argsort(-ties, kind="stable")] = np.arange(len(ties))
+        return self._ranks
 
     def _reserve(
         self, state: CycleState, pod: PodView, nodes: NodeTable, row: int, decision: Decision, lap: Stopwatch
@@ -190,6 +179,13 @@ class Cycle:
                 self.unreserve(pod, nodes.names[row])
                 return
         decision.node_name = nodes.names[row]
+
+
+def _node_score(name: str, total: int, scores: Scores, at: int) -> NodeScore:
+    plugins = tuple(
+        (plugin, part if isinstance(part, int) else int(part[at]), weight) for plugin, part, weight in scores.columns
+    )
+    return NodeScore(name, total, plugins)
 
 
 def _note_refusals(decision: Decision, filtering: Filtering, nodes: NodeTable) -> None:

@@ -48,7 +48,7 @@ class Filtering:
         self._lap = lap
         self._filters: list[FilterPlugin] = []
         self._extensions: list[PreFilterExtensions] = []
-        self._masks: dict[str, Mask] = {}
+        self._masks: dict[str, Mask | None] = {}
 
     def run(self) -> Bools:
         """The rows on which the pod fits."""
@@ -74,10 +74,12 @@ class Filtering:
         for plugin in self._filters:
             mask = self._mask(plugin)
             self._lap("Filter", plugin.name)
-            rejected = feasible & (mask.codes != 0)
-            if rejected.any():
-                self.refusals.append(Refusal(plugin.name, mask, np.flatnonzero(rejected)))
-                feasible &= ~rejected
+            if mask is None or not mask.codes.any():
+                continue
+            rejected = np.flatnonzero(feasible & (mask.codes != 0))
+            if len(rejected):
+                self.refusals.append(Refusal(plugin.name, mask, rejected))
+                feasible[rejected] = False
         return feasible
 
     def _pre_filter(self) -> None:
@@ -97,11 +99,10 @@ class Filtering:
         self._filters = [plugin for plugin in self._profile.filter if plugin.name not in skipped]
         self._extensions = [plugin for plugin in self._profile.extensions if plugin.name not in skipped]
 
-    def _mask(self, plugin: FilterPlugin) -> Mask:
-        mask = self._masks.get(plugin.name)
-        if mask is None:
-            mask = self._masks[plugin.name] = plugin.filter(self.state, self._pod, self._nodes)
-        return mask
+    def _mask(self, plugin: FilterPlugin) -> Mask | None:
+        if plugin.name not in self._masks:
+            self._masks[plugin.name] = plugin.filter(self.state, self._pod, self._nodes)
+        return self._masks[plugin.name]
 
     def _nominated_row(self) -> int | None:
         """The node that the pod waits for, if it has room now: then no other is looked at."""
@@ -164,8 +165,8 @@ class Filtering:
                     return Status(status.code, status.reasons, plugin.name)
                 continue
             mask = self._mask(plugin)
-            number = int(mask.codes[node.row])
-            if number:
+            number = int(mask.codes[node.row]) if mask is not None else 0
+            if mask is not None and number:
                 code, reasons = mask.explain(number)
                 return Status(code, reasons, plugin.name)
         return SUCCESS
@@ -208,7 +209,8 @@ class Filtering:
 
     def masks(self) -> dict[str, Mask]:
         """What each Filter that was not skipped says of every row when it is asked alone."""
-        return {plugin.name: self._mask(plugin) for plugin in self._filters}
+        masks = {plugin.name: self._mask(plugin) for plugin in self._filters}
+        return {name: mask for name, mask in masks.items() if mask is not None}
 
 
 def left_out_status(plugins: list[str]) -> Status:

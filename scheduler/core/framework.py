@@ -129,7 +129,9 @@ class PreFilterPlugin(Protocol):
 class FilterPlugin(Protocol):
     name: str
 
-    def filter(self, state: CycleState, pod: PodView, nodes: NodeTable) -> Mask: ...
+    def filter(self, state: CycleState, pod: PodView, nodes: NodeTable) -> Mask | None:
+        """None: no node is rejected."""
+        ...
 
 
 @runtime_checkable
@@ -196,14 +198,18 @@ class PreScorePlugin(Protocol):
 class ScorePlugin(Protocol):
     name: str
 
-    def score(self, state: CycleState, pod: PodView, nodes: NodeTable, feasible: I64) -> I64: ...
+    def score(self, state: CycleState, pod: PodView, nodes: NodeTable, feasible: I64) -> I64 | int:
+        """The scores of the rows `feasible`, which are ascending; one number where all have the same."""
+        ...
 
 
 @runtime_checkable
 class NormalizePlugin(Protocol):
     name: str
 
-    def normalize(self, state: CycleState, pod: PodView, scores: I64) -> I64: ...
+    def normalize(self, state: CycleState, pod: PodView, scores: I64) -> I64 | int:
+        """Not called where Score answered one number for all: then that is final."""
+        ...
 
 
 @runtime_checkable

@@ -142,6 +142,11 @@ class PodIndex:
             tuple[int, str, tuple[tuple[str, str], ...]], tuple[PodSpecView, tuple[OwnTerm, ...]]
         ] = OrderedDict()
 
+    @property
+    def scores_newcomers(self) -> bool:
+        """Whether pods are there that carry terms which may score a newcomer."""
+        return len(self.carried[TermKind.PREFERRED]) + len(self.carried[TermKind.REQUIRED]) > 0
+
     def namespace_labels(self, namespace: str) -> Labels:
         """The labels of a namespace; none where it is not known."""
         return self.namespaces.get(namespace, _NO_LABELS)

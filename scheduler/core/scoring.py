@@ -12,18 +12,27 @@ from services.model.pod import PodView
 
 @dataclass(slots=True)
 class Scores:
-    """Over the feasible rows, in their order. `columns`: (plugin, normalised scores, weight). `error`: a plugin's fault."""
+    """Over the feasible rows, in their order. `columns`: (plugin, normalised scores, weight), where one number stands for the
+    same everywhere. `error`: a plugin's fault.
+    """
 
-    totals: I64
-    columns: list[tuple[str, I64, int]] = field(default_factory=list)
+    columns: list[tuple[str, I64 | int, int]] = field(default_factory=list)
     error: str = ""
+
+    def totals(self, count: int) -> I64:
+        """The weighted sum for each of the `count` rows."""
+        total = np.full(count, sum(part * weight for _, part, weight in self.columns if isinstance(part, int)))
+        for _, part, weight in self.columns:
+            if not isinstance(part, int):
+                total += part if weight == 1 else part * weight
+        return total
 
 
 def score_nodes(
     profile: Profile, state: CycleState, pod: PodView, nodes: NodeTable, feasible: Bools, rows: I64, lap: Stopwatch
 ) -> Scores:
     """Scores `rows`, which are those that `feasible` marks. What a plugin answers outside [0, 100] ends it."""
-    result = Scores(np.zeros(len(rows), dtype=np.int64))
+    result = Scores()
     scoring: list[Weighted] = []
     for item in profile.score:
         if item.pre_score is not None:
@@ -37,21 +46,25 @@ def score_nodes(
         scoring.append(item)
     for item in scoring:
         scores = item.plugin.score(state, pod, nodes, rows)
-        if item.normalize is not None:
+        if item.normalize is not None and not isinstance(scores, int):
             scores = item.normalize.normalize(state, pod, scores)
         lap("Score", item.plugin.name)
         result.error = _fault(item.plugin.name, scores, len(rows))
         if result.error:
             return result
         result.columns.append((item.plugin.name, scores, item.weight))
-        result.totals += scores * item.weight
     return result
 
 
-def _fault(plugin: str, scores: I64, count: int) -> str:
-    if scores.shape != (count,) or scores.dtype.kind != "i":
+def _fault(plugin: str, scores: I64 | int, count: int) -> str:
+    if isinstance(scores, int):
+        return (
+            "" if 0 <= scores <= SCORE_MAX else f"plugin {plugin} returned the score {scores}, outside [0, {SCORE_MAX}]"
+        )
+    if scores.shape != (count,) or scores.dtype != np.int64:
         return f"plugin {plugin} answered {scores.dtype} scores of shape {scores.shape} for {count} nodes"
-    low, high = int(scores.min()), int(scores.max())
-    if low < 0 or high > SCORE_MAX:
+    # Read as unsigned, a negative score is larger than any other.
+    if int(scores.view(np.uint64).max()) > SCORE_MAX:
+        low, high = int(scores.min()), int(scores.max())
         return f"plugin {plugin} returned the score {low if low < 0 else high}, outside [0, {SCORE_MAX}]"
     return ""

@@ -8,6 +8,7 @@ that a pod seen before its node is counted when the node comes.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from scheduler.core.columns import ABSENT, I32, I64, Bools
 from scheduler.core.images import ImageIndex
 from scheduler.core.pod_index import PodIndex
+from scheduler.core.row_changes import RowChanges
 from services.model.cluster import BudgetView, ServiceView
 from services.model.devices import MILLI_WHOLE, DeviceShare
 from services.model.names import RESOURCE_CPU, RESOURCE_MEMORY, RESOURCE_PODS
@@ -36,9 +38,12 @@ class Held:
     devices: tuple[DeviceShare, ...]
 
 
+N = TypeVar("N", bound=np.generic)
+
+
 class NodeTable:
     """The columns. `static_version` moves when labels, taints, readiness or hardware of any node change, or a node comes
-    or goes; what pods hold does not move it.
+    or goes; what pods hold does not move it. `changes` tells which rows changed in any way. `cordoned` counts nodes.
     """
 
     def __init__(self) -> None:
@@ -47,6 +52,8 @@ class NodeTable:
         self.views: list[NodeView | None] = []
         self.topologies: list[TopologyView | None] = []
         self.static_version = 0
+        self.changes = RowChanges()
+        self.cordoned = 0
         self.alive: Bools = np.zeros(_ROWS_FIRST, dtype=np.bool_)
         self.unschedulable: Bools = np.zeros(_ROWS_FIRST, dtype=np.bool_)
         self.taint_set: I32 = np.zeros(_ROWS_FIRST, dtype=np.int32)
@@ -76,6 +83,7 @@ class NodeTable:
         self._label_columns: dict[str, I32] = {}
         self._label_values: dict[str, dict[str, int]] = {}
         self._pending_topologies: dict[str, TopologyView] = {}
+        self._all_rows: I64 = np.zeros(0, dtype=np.int64)
         self._free_rows: list[int] = []
         for name in (RESOURCE_CPU, RESOURCE_MEMORY, RESOURCE_PODS):
             self._resource(name)
@@ -89,6 +97,16 @@ class NodeTable:
     def size(self) -> int:
         """How many rows the columns have that may be in use."""
         return len(self.names)
+
+    def take(self, column: npt.NDArray[N], rows: I64) -> npt.NDArray[N]:
+        """`column` at `rows`, which are ascending; the column itself where that is all of them."""
+        return column[: len(rows)] if len(rows) == self.size else column[rows]
+
+    def all_rows(self) -> I64:
+        """The numbers of all rows."""
+        if len(self._all_rows) != self.size:
+            self._all_rows = np.arange(self.size, dtype=np.int64)
+        return self._all_rows
 
     def _resource(self, name: str) -> None:
         if name not in self.allocatable:
@@ -137,9 +155,11 @@ class NodeTable:
         self.alive[row] = True
         if old is None or _static_part(old) != _static_part(view):
             self.static_version += 1
+            self.cordoned += int(view.unschedulable) - int(self.unschedulable[row])
             self.unschedulable[row] = view.unschedulable
             self.taint_set[row] = self._intern_taints(view.taints)
             self._put_labels(row, view.labels)
+        self.changes.note(row)
         for name in view.allocatable:
             self._resource(name)
         for name, column in self.allocatable.items():
@@ -162,6 +182,9 @@ class NodeTable:
             self._pending_topologies[name] = topology
         self.static_version += 1
         self.alive[row] = False
+        self.cordoned -= int(self.unschedulable[row])
+        self.unschedulable[row] = False
+        self.changes.note(row)
         self.views[row] = None
         self.topologies[row] = None
         self.device_count[row] = 0
@@ -203,6 +226,7 @@ class NodeTable:
 
     def _recount(self, name: str, row: int) -> None:
         """Counts anew what pods hold on a node."""
+        self.changes.note(row)
         for column in self.requested.values():
             column[row] = 0
         self.nonzero_cpu[row] = self.nonzero_memory[row] = 0
@@ -253,6 +277,7 @@ class NodeTable:
 
     def _count(self, row: int, held: Held, sign: int) -> None:
         spec = held.pod.spec
+        self.changes.note(row)
         for name, amount in spec.requests.items():
             self._resource(name)
             self.requested[name][row] += sign * amount

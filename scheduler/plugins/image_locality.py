@@ -15,17 +15,17 @@ BYTES_MAX_A_CONTAINER = 1000 * _MIB
 class ImageLocality(Plugin):
     name = "ImageLocality"
 
-    def score(self, _state: CycleState, pod: PodView, nodes: NodeTable, feasible: I64) -> I64:
+    def score(self, _state: CycleState, pod: PodView, nodes: NodeTable, feasible: I64) -> I64 | int:
         """100 * (clamp(sum, min, max) - min) // (max - min), where an image counts int(size * nodes with it / nodes)."""
         total: I64 | None = None
         for image in pod.spec.images:
             state = nodes.images.by_name.get(normalized_name(image))
             if state is not None:
                 share = int(float(state.size_bytes) * (float(state.nodes) / float(nodes.count)))
-                here = state.rows.column(nodes.size)[feasible] * share
+                here = nodes.take(state.rows.column(nodes.size), feasible) * share
                 total = here if total is None else total + here
         if total is None:
-            return np.zeros(len(feasible), dtype=np.int64)
+            return 0
         most = BYTES_MAX_A_CONTAINER * len(pod.spec.images)
         return SCORE_MAX * (np.clip(total, BYTES_MIN, most) - BYTES_MIN) // (most - BYTES_MIN)
 

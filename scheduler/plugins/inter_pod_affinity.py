@@ -108,6 +108,8 @@ class InterPodAffinity(Plugin):
 
     def pre_filter(self, state: CycleState, pod: PodView, nodes: NodeTable) -> PreFilterResult:
         index = nodes.pods
+        if pod.spec.pod_affinity is None and not len(index.carried[TermKind.ANTI_REQUIRED]):
+            return PreFilterResult(SKIP)
         affinity, anti = _own(index, pod, TermKind.REQUIRED), _own(index, pod, TermKind.ANTI_REQUIRED)
         labels = index.namespace_labels(pod.namespace)
         others = index.carried[TermKind.ANTI_REQUIRED].meaning(pod, labels)
@@ -191,6 +193,8 @@ class InterPodAffinity(Plugin):
     def pre_score(self, state: CycleState, pod: PodView, nodes: NodeTable, _feasible: Bools) -> Status:
         """Preferred terms of the pod and of the pods there, and the others' required affinity terms."""
         index, weights = nodes.pods, _Weights()
+        if pod.spec.pod_affinity is None and not index.scores_newcomers:
+            return SKIP
         own = [term for term in index.own_terms(pod) if term[0] is TermKind.PREFERRED]
         if not own and self._ignore_others:
             return SKIP

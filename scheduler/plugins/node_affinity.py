@@ -18,7 +18,7 @@ from scheduler.core.table import ABSENT, I32, I64, Bools, NodeTable
 from scheduler.plugins.memo import StaticMemo
 from services.model.node import NodeView
 from services.model.pod import NodeAffinity as NodeAffinityTerms
-from services.model.pod import NodeSelectorTerm, PodView, Requirement
+from services.model.pod import NodeSelectorTerm, PodSpecView, PodView, Requirement
 from services.model.selectors import node_selector_term_matches, requirement_matches
 
 _MISMATCH, _NOT_ADDED = 1, 2
@@ -33,13 +33,13 @@ class NodeName(Plugin):
 
     name = "NodeName"
 
-    def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask:
-        codes = np.zeros(nodes.size, dtype=np.int64)
-        if pod.spec.node_name:
-            codes[:] = 1
-            row = nodes.rows.get(pod.spec.node_name)
-            if row is not None:
-                codes[row] = 0
+    def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask | None:
+        if not pod.spec.node_name:
+            return None
+        codes = np.ones(nodes.size, dtype=np.int64)
+        row = nodes.rows.get(pod.spec.node_name)
+        if row is not None:
+            codes[row] = 0
         reason = "node(s) didn't match the requested node name"
         return Mask(codes, lambda _number: (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,)))
 
@@ -140,7 +140,7 @@ class NodeAffinity(Plugin):
         return PreFilterResult(SUCCESS, frozenset(names))
 
     def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask:
-        codes = self._filters.get(pod.spec, nodes, lambda: self._codes(pod, nodes))
+        codes = self._filters.get(_key(pod.spec), nodes, lambda: self._codes(pod, nodes))
         return Mask(codes, lambda number: (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (_REASONS[number],)))
 
     def _codes(self, pod: PodView, nodes: NodeTable) -> I64:
@@ -154,7 +154,8 @@ class NodeAffinity(Plugin):
         return SUCCESS if self._preferred_of_all or (affinity is not None and affinity.preferred) else SKIP
 
     def score(self, _state: CycleState, pod: PodView, nodes: NodeTable, feasible: I64) -> I64:
-        return self._scores.get(pod.spec, nodes, lambda: self._sums(pod, nodes))[feasible]
+        sums = self._scores.get(_key(pod.spec), nodes, lambda: self._sums(pod, nodes))
+        return nodes.take(sums, feasible)
 
     def _sums(self, pod: PodView, nodes: NodeTable) -> I64:
         sums = np.zeros(nodes.size, dtype=np.int64)
@@ -174,6 +175,10 @@ class NodeAffinity(Plugin):
             return False
         required = self._added.required if self._added is not None else None
         return matches_node(pod, event.node) and (required is None or _matches_any(required, event.node))
+
+
+def _key(spec: PodSpecView) -> tuple[object, ...]:
+    return (spec.node_affinity, *spec.node_selector.items())
 
 
 def _names_of(term: NodeSelectorTerm) -> set[str] | None:

@@ -1,5 +1,6 @@
 """NodeResourcesFit and NodeResourcesBalancedAllocation: integer arithmetic over resource columns, as Kubernetes 1.36 does it."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -8,6 +9,7 @@ from scheduler.core.framework import SCORE_MAX, ClusterEvent, CycleState, EventK
 from scheduler.core.node_info import NodeInfo
 from scheduler.core.status import SKIP, SUCCESS, Code, Status
 from scheduler.core.table import I64, Bools, NodeTable
+from scheduler.plugins.memo import RowMemo
 from services.model.names import RESOURCE_CPU, RESOURCE_EPHEMERAL_STORAGE, RESOURCE_MEMORY, RESOURCE_PODS
 from services.model.pod import PodView
 
@@ -41,23 +43,21 @@ class NodeResourcesFit(Plugin):
         self._least = strategy == LEAST_ALLOCATED
         self._resources = dict(resources)
         self._ratio = ratio_scores(shape) if shape else None
+        self._codes = RowMemo()
+        self._scores = RowMemo()
 
-    def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask:
+    def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask | None:
         """Bit 0: too many pods; bit i: the i-th request does not fit; the upper half: it never would on that node."""
-        size = nodes.size
-        codes = (nodes.requested[RESOURCE_PODS][:size] >= nodes.allocatable[RESOURCE_PODS][:size]).astype(np.int64)
         wanted = [(name, amount) for name, amount in pod.spec.requests.items() if amount > 0 and name != RESOURCE_PODS]
         shift = len(wanted) + 1
-        for bit, (name, amount) in enumerate(wanted, start=1):
-            allocatable = nodes.allocatable.get(name)
-            if allocatable is None:
-                codes |= (1 << bit) | (1 << (bit + shift))
-                continue
-            # Subtracted, not added: amounts saturate at 2^63 - 1.
-            lacking = allocatable[:size] - nodes.requested[name][:size] < amount
-            if lacking.any():
-                codes |= lacking.astype(np.int64) << bit
-                codes |= (allocatable[:size] < amount).astype(np.int64) << (bit + shift)
+        codes = self._codes.get(
+            tuple(wanted),
+            nodes,
+            lambda rows: self._lacking(wanted, nodes, rows),
+            lambda row: self._lacking_one(wanted, nodes, row),
+        )
+        if not codes.any():
+            return None
         reasons = (_TOO_MANY, *(f"Insufficient {name}" for name, _ in wanted))
 
         def explain(number: int) -> tuple[Code, tuple[str, ...]]:
@@ -66,6 +66,33 @@ class NodeResourcesFit(Plugin):
             return Code.UNSCHEDULABLE_AND_UNRESOLVABLE if never else Code.UNSCHEDULABLE, said
 
         return Mask(codes, explain)
+
+    @staticmethod
+    def _lacking(wanted: list[tuple[str, int]], nodes: NodeTable, rows: I64 | slice) -> I64:
+        codes = (nodes.requested[RESOURCE_PODS][rows] >= nodes.allocatable[RESOURCE_PODS][rows]).astype(np.int64)
+        shift = len(wanted) + 1
+        for bit, (name, amount) in enumerate(wanted, start=1):
+            allocatable = nodes.allocatable.get(name)
+            if allocatable is None:
+                codes |= (1 << bit) | (1 << (bit + shift))
+                continue
+            # Subtracted, not added: amounts saturate at 2^63 - 1.
+            lacking = allocatable[rows] - nodes.requested[name][rows] < amount
+            if lacking.any():
+                codes |= lacking.astype(np.int64) << bit
+                codes |= (allocatable[rows] < amount).astype(np.int64) << (bit + shift)
+        return codes
+
+    @staticmethod
+    def _lacking_one(wanted: list[tuple[str, int]], nodes: NodeTable, row: int) -> int:
+        code = int(nodes.requested[RESOURCE_PODS][row] >= nodes.allocatable[RESOURCE_PODS][row])
+        shift = len(wanted) + 1
+        for bit, (name, amount) in enumerate(wanted, start=1):
+            capacity = int(nodes.allocatable[name][row]) if name in nodes.allocatable else 0
+            used = int(nodes.requested[name][row]) if name in nodes.allocatable else 0
+            if capacity - used < amount:
+                code |= 1 << bit | int(capacity < amount) << (bit + shift)
+        return code
 
     def filter_one(self, _state: CycleState, pod: PodView, node: NodeInfo) -> Status:
         requested, allocatable = node.requested, node.view.allocatable
@@ -88,14 +115,50 @@ class NodeResourcesFit(Plugin):
         """The weighted mean over the resources that count: those that the node has, and of the extended ones those that
         the pod asks for. A resource that RequestedToCapacityRatio scores 0 does not count either.
         """
-        total = np.zeros(len(feasible), dtype=np.int64)
-        weights = np.zeros(len(feasible), dtype=np.int64)
-        for name, weight in self._resources.items():
-            amount = self._score_request(pod, name)
+        amounts = tuple(self._score_request(pod, name) for name in self._resources)
+        scores = self._scores.get(
+            amounts,
+            nodes,
+            lambda rows: self._score(amounts, nodes, rows),
+            lambda row: self._score_row(amounts, nodes, row),
+        )
+        return nodes.take(scores, feasible)
+
+    def score_one(self, _state: CycleState, pod: PodView, nodes: NodeTable, row: int) -> int:
+        return self._score_row(tuple(self._score_request(pod, name) for name in self._resources), nodes, row)
+
+    def _score_row(self, amounts: tuple[int, ...], nodes: NodeTable, row: int) -> int:
+        """One node's score, as `_score` computes all."""
+        total = weights = 0
+        for (name, weight), amount in zip(self._resources.items(), amounts, strict=True):
             if (amount == 0 and name not in _NATIVE) or name not in nodes.allocatable:
                 continue
-            capacity = nodes.allocatable[name][feasible]
-            used = self._score_used(nodes, name)[feasible] + amount
+            capacity = int(nodes.allocatable[name][row])
+            if capacity <= 0:
+                continue
+            used = int(self._score_used(nodes, name)[row]) + amount
+            if self._ratio is not None:
+                part = int(self._ratio[SCORE_MAX if used > capacity else used * SCORE_MAX // capacity])
+                if not part:
+                    continue
+            elif self._least:
+                part = 0 if used > capacity else (capacity - used) * SCORE_MAX // capacity
+            else:
+                part = min(used, capacity) * SCORE_MAX // capacity
+            total += part * weight
+            weights += weight
+        if not weights:
+            return 0
+        return math.floor(total / weights + 0.5) if self._ratio is not None else total // weights
+
+    def _score(self, amounts: tuple[int, ...], nodes: NodeTable, rows: I64 | slice) -> I64:
+        total = np.zeros_like(nodes.nonzero_cpu[rows])
+        weights = np.zeros_like(total)
+        for (name, weight), amount in zip(self._resources.items(), amounts, strict=True):
+            if (amount == 0 and name not in _NATIVE) or name not in nodes.allocatable:
+                continue
+            capacity = nodes.allocatable[name][rows]
+            used = self._score_used(nodes, name)[rows] + amount
             part, counts = self._part(used, capacity)
             total += np.where(counts, part * weight, 0)
             weights += np.where(counts, weight, 0)
@@ -166,15 +229,47 @@ class NodeResourcesBalancedAllocation(Plugin):
 
     name = "NodeResourcesBalancedAllocation"
 
+    def __init__(self) -> None:
+        self._scores = RowMemo()
+
     def pre_score(self, _state: CycleState, pod: PodView, _nodes: NodeTable, _feasible: Bools) -> Status:
         asks = any(pod.spec.requests.get(name, 0) for name in DEFAULT_RESOURCES)
         return SUCCESS if asks else SKIP
 
     def score(self, _state: CycleState, pod: PodView, nodes: NodeTable, feasible: I64) -> I64:
         """50 + (50 + b_with - b_without) // 2, with b = int((1 - |f_cpu - f_memory| / 2) * 100)."""
-        capacities = [nodes.allocatable[name][feasible] for name in DEFAULT_RESOURCES]
-        used = [nodes.requested[name][feasible] for name in DEFAULT_RESOURCES]
-        asked = [pod.spec.requests.get(name, 0) for name in DEFAULT_RESOURCES]
+        asked = tuple(pod.spec.requests.get(name, 0) for name in DEFAULT_RESOURCES)
+        scores = self._scores.get(
+            asked,
+            nodes,
+            lambda rows: self._score(asked, nodes, rows),
+            lambda row: self._score_row(asked, nodes, row),
+        )
+        return nodes.take(scores, feasible)
+
+    def score_one(self, _state: CycleState, pod: PodView, nodes: NodeTable, row: int) -> int:
+        return self._score_row(tuple(pod.spec.requests.get(name, 0) for name in DEFAULT_RESOURCES), nodes, row)
+
+    @staticmethod
+    def _score_row(asked: tuple[int, ...], nodes: NodeTable, row: int) -> int:
+        """One node's score, as `_score` computes all."""
+        capacities = [int(nodes.allocatable[name][row]) for name in DEFAULT_RESOURCES]
+        if min(capacities) <= 0:
+            return 50 + 50 // 2
+        used = [int(nodes.requested[name][row]) for name in DEFAULT_RESOURCES]
+        before = [min(held / capacity, 1.0) for held, capacity in zip(used, capacities, strict=True)]
+        after = [
+            min((held + more) / capacity, 1.0) for held, more, capacity in zip(used, asked, capacities, strict=True)
+        ]
+        gained = int((1 - abs(after[0] - after[1]) / 2) * SCORE_MAX) - int(
+            (1 - abs(before[0] - before[1]) / 2) * SCORE_MAX
+        )
+        return 50 + (50 + gained) // 2
+
+    @staticmethod
+    def _score(asked: tuple[int, ...], nodes: NodeTable, rows: I64 | slice) -> I64:
+        capacities = [nodes.allocatable[name][rows] for name in DEFAULT_RESOURCES]
+        used = [nodes.requested[name][rows] for name in DEFAULT_RESOURCES]
         after = _balance([held + more for held, more in zip(used, asked, strict=True)], capacities)
         before = _balance(used, capacities)
         return np.asarray(50 + (50 + after - before) // 2, dtype=np.int64)

@@ -29,7 +29,7 @@ from scheduler.plugins.node_affinity import affinity_rows
 from scheduler.plugins.spread_constraints import SYSTEM_DEFAULTS, Constraint, ConstraintMemo
 from scheduler.plugins.taints import tolerated_rows
 from services.model.names import LABEL_HOSTNAME
-from services.model.pod import PodView, SpreadConstraint
+from services.model.pod import PodSpecView, PodView, SpreadConstraint
 
 _SKEW, _MISSING = 1, 2
 _REASON = "node(s) didn't match pod topology spread constraints"
@@ -124,7 +124,9 @@ class PodTopologySpread(Plugin):
         constraints = self._constraints.get(pod, nodes).hard
         if not constraints:
             return PreFilterResult(SKIP)
-        static = self._hard_static.get(pod.spec, nodes, lambda: self._static(pod, nodes, constraints, all_keys=True))
+        static = self._hard_static.get(
+            _key(pod.spec), nodes, lambda: self._static(pod, nodes, constraints, all_keys=True)
+        )
         state.write(_HARD, tuple(_hard(static, at, item, nodes) for at, item in enumerate(constraints)))
         return PreFilterResult(SUCCESS)
 
@@ -186,7 +188,7 @@ class PodTopologySpread(Plugin):
             return SKIP
         all_keys = not resolved.built_in or self._own_defaults
         static = self._soft_static.get(
-            pod.spec, nodes, lambda: self._static(pod, nodes, resolved.soft, all_keys=all_keys)
+            _key(pod.spec), nodes, lambda: self._static(pod, nodes, resolved.soft, all_keys=all_keys)
         )
         ignored = ~static.labelled
         scored = feasible & ~ignored
@@ -227,6 +229,11 @@ class PodTopologySpread(Plugin):
         low, high = int(known.min()), int(known.max())
         normal = np.full_like(scores, SCORE_MAX) if high == 0 else SCORE_MAX * (high + low - scores) // high
         return np.where(ignored, 0, normal)
+
+
+def _key(spec: PodSpecView) -> tuple[object, ...]:
+    """What the static part depends on."""
+    return (spec.spread, spec.tolerations, spec.node_affinity, *spec.node_selector.items())
 
 
 def _counts(constraint: Constraint, nodes: NodeTable) -> I64:

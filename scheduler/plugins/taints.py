@@ -73,10 +73,12 @@ class NodeUnschedulable(Plugin):
 
     _reason = "node(s) were unschedulable"
 
-    def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask:
+    def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask | None:
+        if not nodes.cordoned:
+            return None
         codes = nodes.unschedulable[: nodes.size].astype(np.int64)
         if tolerated(pod.spec.tolerations, _UNSCHEDULABLE_TAINT, comparison_operators=self._comparison_operators):
-            codes = np.zeros_like(codes)
+            return None
         return Mask(codes, lambda _number: (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (self._reason,)))
 
     def wakes(self, event: ClusterEvent, pod: PodView) -> bool:
@@ -94,13 +96,13 @@ class TaintToleration(Plugin):
 
     def __init__(self, *, comparison_operators: bool = False) -> None:
         self._comparison_operators = comparison_operators
-        self._filters: StaticMemo[Mask] = StaticMemo()
-        self._scores: StaticMemo[I64] = StaticMemo()
+        self._filters: StaticMemo[Mask | None] = StaticMemo()
+        self._scores: StaticMemo[I64 | None] = StaticMemo()
 
-    def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask:
-        return self._filters.get(pod.spec, nodes, lambda: self._filter(pod, nodes))
+    def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask | None:
+        return self._filters.get(pod.spec.tolerations, nodes, lambda: self._filter(pod, nodes))
 
-    def _filter(self, pod: PodView, nodes: NodeTable) -> Mask:
+    def _filter(self, pod: PodView, nodes: NodeTable) -> Mask | None:
         # The number of a set of taints is that of its verdict: 0 passes, else 1 + the set's own number.
         verdicts = np.array(
             [
@@ -115,17 +117,19 @@ class TaintToleration(Plugin):
             assert self._first_rejecting(pod, sets[number - 1]) is not None
             return Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ("node(s) had untolerated taint(s)",)
 
-        return Mask(verdicts[nodes.taint_set[: nodes.size]], explain)
+        codes = verdicts[nodes.taint_set[: nodes.size]]
+        return Mask(codes, explain) if codes.any() else None
 
     def _first_rejecting(self, pod: PodView, taints: tuple[Taint, ...]) -> Taint | None:
         return first_untolerated(pod, taints, comparison_operators=self._comparison_operators)
 
-    def score(self, _state: CycleState, pod: PodView, nodes: NodeTable, feasible: I64) -> I64:
+    def score(self, _state: CycleState, pod: PodView, nodes: NodeTable, feasible: I64) -> I64 | int:
         """The count of PreferNoSchedule taints that are not tolerated, before normalising."""
-        counts = self._scores.get(pod.spec, nodes, lambda: self._counts(pod, nodes))
-        return counts[feasible]
+        counts = self._scores.get(pod.spec.tolerations, nodes, lambda: self._counts(pod, nodes))
+        return nodes.take(counts, feasible) if counts is not None else SCORE_MAX
 
-    def _counts(self, pod: PodView, nodes: NodeTable) -> I64:
+    def _counts(self, pod: PodView, nodes: NodeTable) -> I64 | None:
+        """By row; None where there are none at all."""
         compare = self._comparison_operators
         useful = tuple(item for item in pod.spec.tolerations if item.effect in ("", "PreferNoSchedule"))
         by_set = np.array(
@@ -138,7 +142,8 @@ class TaintToleration(Plugin):
             ],
             dtype=np.int64,
         )
-        return by_set[nodes.taint_set[: nodes.size]]
+        counts = by_set[nodes.taint_set[: nodes.size]]
+        return counts if counts.any() else None
 
     def normalize(self, _state: CycleState, _pod: PodView, scores: I64) -> I64:
         """100 - 100 * n // max; all 100 when nobody has any (DefaultNormalizeScore, reversed)."""

@@ -182,11 +182,16 @@ def _scores(profile: Profile, filtering: Filtering, pod: PodView, nodes: NodeTab
     scores = score_nodes(profile, filtering.state, pod, nodes, feasible, rows, no_stopwatch)
     if scores.error:
         raise ValueError(scores.error)
-    total = dict(zip(names, scores.totals.tolist(), strict=True))
+    total = dict(zip(names, scores.totals(len(rows)).tolist(), strict=True))
     highest = max(total.values())
     return {
         "feasible": sorted(names),
-        "scores": {plugin: dict(zip(names, column.tolist(), strict=True)) for plugin, column, _ in scores.columns},
+        "scores": {
+            plugin: dict.fromkeys(names, column)
+            if isinstance(column, int)
+            else dict(zip(names, column.tolist(), strict=True))
+            for plugin, column, _ in scores.columns
+        },
         "total": total,
         "best": sorted(name for name in names if total[name] == highest),
     }
