@@ -45,10 +45,10 @@ class RowMemo:
         self._known: OrderedDict[Hashable, tuple[int, I64]] = OrderedDict()
 
     def get(
-        self, key: Hashable, nodes: NodeTable, compute: Callable[[I64 | slice], I64], one: Callable[[int], int]
+        self, key: Hashable, nodes: NodeTable, compute: Callable[[I64 | slice], I64], one: Callable[[int], int] | None
     ) -> I64:
-        """Only rows that changed since the last time are asked: few one by one, else by `compute`, which answers for some
-        rows or, with a slice, for all.
+        """Only rows that changed since the last time are asked: few by `one`, where it is given, else by `compute`, which
+        answers for some rows or, with a slice, for all.
         """
         if self._table is not nodes:
             self._known.clear()
@@ -61,10 +61,10 @@ class RowMemo:
                 return column
             rows = nodes.changes.since(since) if len(column) == nodes.size else None
             if rows is not None:
-                if len(rows) <= ONE_BY_ONE_MAX:
+                if one is not None and len(rows) <= ONE_BY_ONE_MAX:
                     for row in rows:
                         column[row] = one(row)
-                else:
+                elif rows:
                     column[rows] = compute(np.array(rows, dtype=np.int64))
                 self._known[key] = (now, column)
                 self._known.move_to_end(key)

@@ -153,31 +153,36 @@ class NodeResourcesFit(Plugin):
 
     def _score(self, amounts: tuple[int, ...], nodes: NodeTable, rows: I64 | slice) -> I64:
         total = np.zeros_like(nodes.nonzero_cpu[rows])
-        weights = np.zeros_like(total)
+        weights: I64 | int = 0
         for (name, weight), amount in zip(self._resources.items(), amounts, strict=True):
             if (amount == 0 and name not in _NATIVE) or name not in nodes.allocatable:
                 continue
             capacity = nodes.allocatable[name][rows]
             used = self._score_used(nodes, name)[rows] + amount
             part, counts = self._part(used, capacity)
-            total += np.where(counts, part * weight, 0)
-            weights += np.where(counts, weight, 0)
-        safe = np.where(weights > 0, weights, 1)
+            if counts is None:
+                total += part * weight
+                weights = weights + weight
+            else:
+                total += np.where(counts, part * weight, 0)
+                weights = weights + np.where(counts, weight, 0)
+        safe = np.maximum(weights, 1)
         if self._ratio is not None:
             # Half away from zero, as Go rounds; nothing here is negative.
             return np.floor(total / safe + 0.5).astype(np.int64)
         return total // safe
 
-    def _part(self, used: I64, capacity: I64) -> tuple[I64, Bools]:
-        """One resource's score on each node, and where it counts."""
+    def _part(self, used: I64, capacity: I64) -> tuple[I64, Bools | None]:
+        """One resource's score on each node, and where it counts; None for everywhere."""
         there = capacity > 0
-        safe = np.where(there, capacity, 1)
+        everywhere = bool(there.all())
+        safe = capacity if everywhere else np.where(there, capacity, 1)
         if self._ratio is not None:
             part = self._ratio[np.where(used > capacity, SCORE_MAX, used * SCORE_MAX // safe)]
             return part, there & (part > 0)
-        if self._least:
-            return np.where(used > capacity, 0, (capacity - used) * SCORE_MAX // safe), there
-        return np.minimum(used, capacity) * SCORE_MAX // safe, there
+        used = np.minimum(used, capacity)
+        part = ((capacity - used) if self._least else used) * SCORE_MAX // safe
+        return part, None if everywhere else there
 
     @staticmethod
     def _score_request(pod: PodView, name: str) -> int:
@@ -231,6 +236,7 @@ class NodeResourcesBalancedAllocation(Plugin):
 
     def __init__(self) -> None:
         self._scores = RowMemo()
+        self._before = RowMemo()
 
     def pre_score(self, _state: CycleState, pod: PodView, _nodes: NodeTable, _feasible: Bools) -> Status:
         asks = any(pod.spec.requests.get(name, 0) for name in DEFAULT_RESOURCES)
@@ -266,20 +272,21 @@ class NodeResourcesBalancedAllocation(Plugin):
         )
         return 50 + (50 + gained) // 2
 
-    @staticmethod
-    def _score(asked: tuple[int, ...], nodes: NodeTable, rows: I64 | slice) -> I64:
-        capacities = [nodes.allocatable[name][rows] for name in DEFAULT_RESOURCES]
-        used = [nodes.requested[name][rows] for name in DEFAULT_RESOURCES]
-        after = _balance([held + more for held, more in zip(used, asked, strict=True)], capacities)
-        before = _balance(used, capacities)
-        return np.asarray(50 + (50 + after - before) // 2, dtype=np.int64)
+    def _score(self, asked: tuple[int, ...], nodes: NodeTable, rows: I64 | slice) -> I64:
+        before = self._before.get((), nodes, lambda some: _balance((0, 0), nodes, some), None)
+        return np.asarray(50 + (50 + _balance(asked, nodes, rows) - before[rows]) // 2, dtype=np.int64)
 
 
-def _balance(used: list[I64], capacities: list[I64]) -> I64:
-    """100 where a resource is missing; fractions are capped at 1."""
+def _balance(asked: tuple[int, ...], nodes: NodeTable, rows: I64 | slice) -> I64:
+    """How even the fractions of cpu and memory are with `asked` more, 0 to 100: 100 where a resource is missing. Fractions
+    are capped at 1.
+    """
+    capacities = [nodes.allocatable[name][rows] for name in DEFAULT_RESOURCES]
+    there = (capacities[0] > 0) & (capacities[1] > 0)
+    everywhere = bool(there.all())
     fractions = [
-        np.minimum(held / np.where(capacity > 0, capacity, 1), 1.0)
-        for held, capacity in zip(used, capacities, strict=True)
+        np.minimum((nodes.requested[name][rows] + more) / (capacity if everywhere else np.maximum(capacity, 1)), 1.0)
+        for name, more, capacity in zip(DEFAULT_RESOURCES, asked, capacities, strict=True)
     ]
     balance = ((1 - np.abs(fractions[0] - fractions[1]) / 2) * SCORE_MAX).astype(np.int64)
-    return np.where((capacities[0] > 0) & (capacities[1] > 0), balance, SCORE_MAX)
+    return balance if everywhere else np.where(there, balance, SCORE_MAX)
