@@ -14,6 +14,8 @@ from scheduler.core.status import SUCCESS, Code, Status
 from scheduler.core.table import I64, Bools, Held, NodeTable
 from services.model.pod import PodView
 
+FIT = "NodeResourcesFit"
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -184,6 +186,22 @@ class Filtering:
             for number in np.unique(numbers).tolist():
                 if refusal.mask.explain(number)[0] is Code.UNSCHEDULABLE:
                     rows[refusal.rows[numbers == number]] = True
+        return rows
+
+    def only_resources(self) -> Bools:
+        rows = np.zeros(self._nodes.size, dtype=np.bool_)
+        asked = [plugin.name for plugin in self._filters if plugin.name in self._profile.filter_one]
+        if asked != [FIT]:
+            return rows
+        rows |= self._nodes.alive[: self._nodes.size]
+        for plugin in self._filters:
+            mask = self._mask(plugin) if plugin.name != FIT else None
+            if mask is not None:
+                rows &= mask.codes == 0
+        for name in self._nodes.nominated:
+            row = self._nodes.rows.get(name)
+            if row is not None:
+                rows[row] = False
         return rows
 
     def unresolvable(self, node_name: str) -> bool:

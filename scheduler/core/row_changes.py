@@ -5,17 +5,19 @@ REMEMBERED_MAX = 1024
 
 
 class RowChanges:
-    """`now` moves with each change."""
+    """`now` moves with each change. `last`: what it was after each row's last one."""
 
-    __slots__ = ("_begin", "_rows", "now")
+    __slots__ = ("_begin", "_rows", "last", "now")
 
     def __init__(self) -> None:
         self.now = 0
+        self.last: dict[int, int] = {}
         self._begin = 0
         self._rows: list[int] = []
 
     def note(self, row: int) -> None:
         self.now += 1
+        self.last[row] = self.now
         self._rows.append(row)
         if len(self._rows) > 2 * REMEMBERED_MAX:
             del self._rows[:REMEMBERED_MAX]

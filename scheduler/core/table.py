@@ -83,6 +83,7 @@ class NodeTable:
         self._label_columns: dict[str, I32] = {}
         self._label_values: dict[str, dict[str, int]] = {}
         self._pending_topologies: dict[str, TopologyView] = {}
+        self._priorities: dict[int, int] = {}
         self._all_rows: I64 = np.zeros(0, dtype=np.int64)
         self._free_rows: list[int] = []
         for name in (RESOURCE_CPU, RESOURCE_MEMORY, RESOURCE_PODS):
@@ -240,8 +241,14 @@ class NodeTable:
 
     # Pods.
 
+    def has_pods_below(self, priority: int) -> bool:
+        """Whether any pod of a lower priority is counted somewhere."""
+        return any(known < priority for known in self._priorities)
+
     def hold(self, held: Held) -> None:
         """Counts a pod on its node; it must not be counted there yet."""
+        priority = held.pod.spec.priority
+        self._priorities[priority] = self._priorities.get(priority, 0) + 1
         pods = self.held.setdefault(held.node_name, {})
         assert held.pod.uid not in pods, f"{held.pod.key} is counted on {held.node_name} already"
         pods[held.pod.uid] = held
@@ -254,6 +261,10 @@ class NodeTable:
         """Stops counting a pod."""
         pods = self.held[node_name]
         held = pods.pop(uid)
+        priority = held.pod.spec.priority
+        self._priorities[priority] -= 1
+        if not self._priorities[priority]:
+            del self._priorities[priority]
         if not pods:
             del self.held[node_name]
         row = self.rows.get(node_name)
@@ -273,6 +284,9 @@ class NodeTable:
         )
         if same:
             pods[held.pod.uid] = held
+            row = self.rows.get(held.node_name)
+            if row is not None and old.pod.started_at_ns != held.pod.started_at_ns:
+                self.changes.note(row)
         return same
 
     def _count(self, row: int, held: Held, sign: int) -> None:

@@ -5,20 +5,23 @@ pod fits then, and give back as many as fit, those first whose eviction would vi
 important first. Of the nodes where that works, the one is chosen whose victims matter least.
 """
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
 from scheduler.core.framework import CycleState, Plugin, PostFilterResult, WhatIf
 from scheduler.core.node_info import NodeInfo
 from scheduler.core.status import SUCCESS, Code, Status
-from scheduler.core.table import Held, NodeTable
-from scheduler.plugins.preemption_choice import Candidate, best, by_budgets, importance
+from scheduler.core.table import Bools, Held, NodeTable
+from scheduler.plugins.preemption_choice import Candidate, best, by_budgets, candidate, importance
+from scheduler.plugins.preemption_rows import RowPods, RowPodsMemo, search_rows
 from services.model.pod import PodView
 
 # How many candidates are enough to choose from (minCandidateNodesPercentage, minCandidateNodesAbsolute).
 CANDIDATES_PERCENT_MIN = 10
 CANDIDATES_MIN = 100
+# So many nodes are looked at together.
+_CHUNK = 256
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
 _NO_VICTIMS = "No preemption victims found for incoming pod"
 
@@ -33,38 +36,75 @@ class DefaultPreemption(Plugin):
         self._absolute = candidates_min
         # Where the next search begins, so that not always the same nodes pay.
         self._offset = 0
+        self._pods = RowPodsMemo()
 
     def post_filter(self, _state: CycleState, pod: PodView, nodes: NodeTable, what_if: WhatIf) -> PostFilterResult:
         refusal = not_eligible(pod, nodes, what_if)
         if refusal:
             return PostFilterResult(_no(refusal))
         enough = max(self._absolute, nodes.count * self._percent // 100)
-        reasons: dict[str, int] = {}
-        found = []
-        harmless = False
-        for answer in self.search(pod, nodes, what_if):
-            if isinstance(answer, Status):
-                for reason in answer.reasons:
-                    reasons[reason] = reasons.get(reason, 0) + 1
-                continue
-            found.append(answer)
-            harmless = harmless or not answer.violations
-            if len(found) >= enough and harmless:
-                break
-        if not found:
-            return PostFilterResult(_no(_nowhere(nodes.count, reasons)), clears=True)
-        chosen = best(found)
+        found = self.search(pod, nodes, what_if, enough)
+        if not found.candidates:
+            return PostFilterResult(_no(_nowhere(nodes.count, found.reasons)), clears=True)
+        chosen = best(found.candidates)
         return PostFilterResult(SUCCESS, chosen.node_name, chosen.victims)
 
-    def search(self, pod: PodView, nodes: NodeTable, what_if: WhatIf) -> Iterator[Candidate | Status]:
-        """Node by node: whom the pod would displace there, or why that would not help."""
+    def search(self, pod: PodView, nodes: NodeTable, what_if: WhatIf, enough: int) -> "Search":
+        """Looks for `enough` candidates, one of which violates no budget, among the nodes that preemption may help."""
+        search = Search([], {})
         rows = np.flatnonzero(what_if.resolvable())
-        if len(rows):
-            self._offset %= len(rows)
-            rows = np.roll(rows, -self._offset)
-        for row in rows.tolist():
-            self._offset += 1
-            yield displaced(pod, nodes, what_if, row)
+        if not nodes.has_pods_below(pod.spec.priority):
+            search.refuse(_NO_VICTIMS, len(rows))
+            return search
+        plain = what_if.only_resources()
+        offset = self._offset % max(1, len(rows))
+        for begin in range(0, len(rows), _CHUNK):
+            chunk = np.roll(rows, -offset)[begin : begin + _CHUNK]
+            self._offset = offset + begin + len(chunk)
+            self._search_chunk(pod, nodes, what_if, chunk.tolist(), plain, search)
+            if len(search.candidates) >= enough and any(not item.violations for item in search.candidates):
+                break
+        return search
+
+    def _search_chunk(
+        self, pod: PodView, nodes: NodeTable, what_if: WhatIf, rows: list[int], plain: Bools, search: "Search"
+    ) -> None:
+        priority = pod.spec.priority
+        quick: list[int] = []
+        quick_pods: list[RowPods] = []
+        for row in rows:
+            pods = self._pods.get(nodes, row)
+            if pods.below(priority) == len(pods.held):
+                search.refuse(_NO_VICTIMS, 1)
+            elif plain[row]:
+                quick.append(row)
+                quick_pods.append(pods)
+            else:
+                search.take(displaced(pod, nodes, what_if, row))
+        if quick:
+            candidates, helpless = search_rows(pod, nodes, quick, quick_pods)
+            search.candidates += candidates
+            for row in helpless:
+                search.take(displaced(pod, nodes, what_if, row))
+
+
+@dataclass(slots=True)
+class Search:
+    """What a search came to: candidates, and on how many of the other nodes which reason stands."""
+
+    candidates: list[Candidate]
+    reasons: dict[str, int]
+
+    def refuse(self, reason: str, nodes: int) -> None:
+        if nodes:
+            self.reasons[reason] = self.reasons.get(reason, 0) + nodes
+
+    def take(self, answer: Candidate | Status) -> None:
+        if isinstance(answer, Candidate):
+            self.candidates.append(answer)
+            return
+        for reason in answer.reasons:
+            self.refuse(reason, 1)
 
 
 def not_eligible(pod: PodView, nodes: NodeTable, what_if: WhatIf) -> str:
@@ -103,7 +143,10 @@ def displaced(pod: PodView, nodes: NodeTable, what_if: WhatIf, row: int) -> Cand
             what_if.remove(state, info, held)
             victims.append(held)
             violations += number < len(violating)
-    return Candidate(info.name, tuple(sorted(victims, key=importance)), violations)
+    if not victims:
+        # It fits without anybody going: then the next attempt will place it.
+        return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (_NO_VICTIMS,))
+    return candidate(info.name, tuple(sorted(victims, key=importance)), violations)
 
 
 def _no(text: str) -> Status:

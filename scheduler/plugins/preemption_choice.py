@@ -1,6 +1,6 @@
 """Whom to evict: the order of victims, disruption budgets, and the choice among nodes (kube-scheduler 1.36, preemption.go)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from scheduler.core.pod_match import selects
@@ -9,21 +9,36 @@ from services.model.cluster import BudgetView
 
 # Added to each priority in a sum, so that fewer victims of negative priority are not worse than more.
 PRIORITY_SHIFT = 1 << 31
-_NEVER = 1 << 63
+# Later than every start: of a pod that has not started.
+NEVER = (1 << 63) - 1
+
+
+# (violated budgets, top priority, sum of priorities, how many, minus the earliest start at top priority)
+Cost = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node on which preemption would help. `victims`: the most important first; `violations`: of budgets, among them."""
+    """A node on which preemption would help. `find_victims`: the most important first."""
 
     node_name: str
-    victims: tuple[Held, ...]
-    violations: int
+    cost: Cost
+    find_victims: Callable[[], tuple[Held, ...]]
+
+    @property
+    def victims(self) -> tuple[Held, ...]:
+        return self.find_victims()
+
+    @property
+    def violations(self) -> int:
+        """Of disruption budgets, by the victims."""
+        return self.cost[0]
 
 
 def importance(held: Held) -> tuple[int, int, str]:
     """Sorts the most important first: higher priority, then who started earlier; who has not started comes last."""
-    return (-held.pod.spec.priority, held.pod.started_at_ns or _NEVER, held.pod.key)
+    pod = held.pod
+    return (-pod.spec.priority, pod.started_at_ns or NEVER, pod.uid)
 
 
 def by_budgets(victims: Sequence[Held], budgets: Iterable[BudgetView]) -> tuple[list[Held], list[Held]]:
@@ -51,22 +66,17 @@ def by_budgets(victims: Sequence[Held], budgets: Iterable[BudgetView]) -> tuple[
     return violating, others
 
 
-def cost(candidate: Candidate) -> tuple[int, int, int, int, int]:
-    """The least is chosen: fewest violations, lowest top priority, lowest sum of priorities, fewest victims, and the latest
-    start among the victims of top priority.
-    """
-    priorities = [held.pod.spec.priority for held in candidate.victims]
+def candidate(node_name: str, victims: tuple[Held, ...], violations: int) -> Candidate:
+    """What it costs to evict `victims`, the most important first."""
+    priorities = [held.pod.spec.priority for held in victims]
     top = max(priorities)
-    earliest = min(held.pod.started_at_ns or _NEVER for held in candidate.victims if held.pod.spec.priority == top)
-    return (
-        candidate.violations,
-        top,
-        sum(priorities) + PRIORITY_SHIFT * len(priorities),
-        len(priorities),
-        -earliest,
-    )
+    earliest = min(held.pod.started_at_ns or NEVER for held in victims if held.pod.spec.priority == top)
+    cost = (violations, top, sum(priorities) + PRIORITY_SHIFT * len(priorities), len(priorities), -earliest)
+    return Candidate(node_name, cost, lambda: victims)
 
 
 def best(candidates: Sequence[Candidate]) -> Candidate:
-    """The first of those that cost least."""
-    return min(candidates, key=cost)
+    """The first of those that cost least: fewest violations, lowest top priority, lowest sum of priorities, fewest victims,
+    and the latest start among the victims of top priority.
+    """
+    return min(candidates, key=lambda item: item.cost)

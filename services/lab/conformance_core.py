@@ -202,7 +202,7 @@ def _preemption(filtering: Filtering, pod: PodView, nodes: NodeTable) -> Answer:
     refusal = not_eligible(pod, nodes, filtering)
     if refusal:
         return {"node": "", "victims": [], "message": refusal}
-    found = [item for item in DefaultPreemption().search(pod, nodes, filtering) if isinstance(item, Candidate)]
+    found = DefaultPreemption().search(pod, nodes, filtering, enough=nodes.count + 1).candidates
     if not found:
         return {"node": "", "victims": []}
     chosen = best(found)
