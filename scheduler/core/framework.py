@@ -79,24 +79,35 @@ class EventKind(Enum):
     NODE_LABEL = "NodeLabelChange"
     NODE_TAINT = "NodeTaintChange"
     TOPOLOGY = "NodeTopologyChange"
+    NODE_REMOVED = "NodeDelete"
+    # Of pods on nodes. A pod that waited for a node and does so no more counts as removed too.
+    POD_ADDED = "AssignedPodAdd"
+    POD_UPDATED = "AssignedPodUpdate"
     POD_REMOVED = "AssignedPodDelete"
+    NAMESPACE = "NamespaceUpdate"
+    # Of the waiting pod itself.
     POD_CHANGED = "PodUpdate"
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """`node` is set for node events (`old` before it), `pod` for pod events."""
+    """`node` is set for node events (`old` before it), `pod` for pod events (`old_pod` before it)."""
 
     kind: EventKind
     node: NodeView | None = None
     old: NodeView | None = None
     pod: PodView | None = None
+    old_pod: PodView | None = None
 
 
 class Plugin:
-    """Base of all plugins. `name` stands in configuration, reasons, spans and metrics."""
+    """Base of all plugins. `name` stands in configuration, reasons, spans and metrics.
+
+    `events`: the kinds of which `wakes` is asked at all (Kubernetes' EventsToRegister); None for every kind.
+    """
 
     name = ""
+    events: frozenset[EventKind] | None = None
 
     def wakes(self, event: ClusterEvent, pod: PodView) -> bool:
         """Whether `event` may make schedulable a pod that this plugin rejected (a queueing hint). When in doubt, yes."""

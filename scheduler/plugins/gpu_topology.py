@@ -35,6 +35,7 @@ _PATH_POINTS = {"PIX": 5, "PXB": 4, "PHB": 3, "NODE": 2, "SYS": 1}
 
 class GpuTopology(Plugin):
     name = "GpuTopology"
+    events = frozenset((EventKind.NODE_ADD, EventKind.TOPOLOGY, EventKind.POD_REMOVED))
 
     def __init__(self) -> None:
         self._qualities: OrderedDict[tuple[int, bytes, int, int], int] = OrderedDict()

@@ -13,7 +13,9 @@ import numpy as np
 
 from scheduler.core.framework import (
     SCORE_MAX,
+    ClusterEvent,
     CycleState,
+    EventKind,
     Key,
     Mask,
     Plugin,
@@ -21,7 +23,7 @@ from scheduler.core.framework import (
 )
 from scheduler.core.node_info import NodeInfo
 from scheduler.core.pod_index import PodIndex, TermKind
-from scheduler.core.pod_match import PodMatch
+from scheduler.core.pod_match import PodMatch, affinity_match, selects
 from scheduler.core.status import SKIP, SUCCESS, Code, Status
 from scheduler.core.table import I64, Bools, NodeTable
 from scheduler.plugins.domains import Domains, domains_of
@@ -97,6 +99,17 @@ class InterPodAffinity(Plugin):
     """
 
     name = "InterPodAffinity"
+    events = frozenset(
+        (
+            EventKind.NODE_ADD,
+            EventKind.NODE_REMOVED,
+            EventKind.NODE_LABEL,
+            EventKind.POD_ADDED,
+            EventKind.POD_UPDATED,
+            EventKind.POD_REMOVED,
+            EventKind.NAMESPACE,
+        )
+    )
 
     def __init__(
         self, hard_weight: int = HARD_POD_AFFINITY_WEIGHT, *, ignore_preferred_of_others: bool = False
@@ -188,6 +201,27 @@ class InterPodAffinity(Plugin):
             found = replace(found, repelling=tuple(repelling.values()))
         state.write(_FOUND, found)
 
+    def wakes(self, event: ClusterEvent, pod: PodView) -> bool:
+        """A pod comes, changes or goes whom the pod's terms may mean, or whose anti-affinity may mean the pod; or a node or
+        a namespace changes.
+
+        Terms that ask for labels of namespaces count as meant whatever these are: a plugin does not see them here. The last
+        pod of a kind that goes wakes too: then the pod may be the first.
+        """
+        pods = [item for item in (event.pod, event.old_pod) if item is not None]
+        if not pods:
+            return True
+        affinity = pod.spec.pod_affinity
+        own = (*affinity.required, *affinity.anti_required) if affinity is not None else ()
+        if any(_may_mean(affinity_match(term, pod), other) for term in own for other in pods):
+            return True
+        return event.kind is not EventKind.POD_ADDED and any(
+            _may_mean(affinity_match(term, other), pod)
+            for other in pods
+            if other.spec.pod_affinity is not None
+            for term in other.spec.pod_affinity.anti_required
+        )
+
     # Score.
 
     def pre_score(self, state: CycleState, pod: PodView, nodes: NodeTable, _feasible: Bools) -> Status:
@@ -224,6 +258,13 @@ class InterPodAffinity(Plugin):
         if low == high:
             return np.zeros_like(scores)
         return (float(SCORE_MAX) * ((scores - low) / float(high - low))).astype(np.int64)
+
+
+def _may_mean(match: PodMatch, pod: PodView) -> bool:
+    """Whether a term means a pod, if the labels of the pod's namespace are right."""
+    if pod.namespace not in match.namespaces and match.namespace_selector is None:
+        return False
+    return selects(match.selector, pod.labels)
 
 
 def _own(index: PodIndex, pod: PodView, kind: TermKind) -> tuple[Term, ...]:

@@ -32,6 +32,7 @@ class NodeName(Plugin):
     """Only the node that the pod names."""
 
     name = "NodeName"
+    events = frozenset((EventKind.NODE_ADD,))
 
     def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask | None:
         if not pod.spec.node_name:
@@ -113,6 +114,7 @@ class NodeAffinity(Plugin):
     """
 
     name = "NodeAffinity"
+    events = frozenset((EventKind.NODE_ADD, EventKind.NODE_LABEL))
 
     def __init__(self, added: NodeAffinityTerms | None = None) -> None:
         self._added = added

@@ -21,6 +21,7 @@ def clashes(wanted: HostPort, used_ips: Collection[str]) -> bool:
 
 class NodePorts(Plugin):
     name = "NodePorts"
+    events = frozenset((EventKind.NODE_ADD, EventKind.POD_REMOVED))
 
     def pre_filter(self, _state: CycleState, pod: PodView, _nodes: NodeTable) -> PreFilterResult:
         return PreFilterResult(SUCCESS if pod.spec.host_ports else SKIP)

@@ -31,6 +31,7 @@ class NodeResourcesFit(Plugin):
     """
 
     name = "NodeResourcesFit"
+    events = frozenset((EventKind.NODE_ADD, EventKind.NODE_ALLOCATABLE, EventKind.POD_REMOVED, EventKind.POD_UPDATED))
 
     def __init__(
         self,
@@ -201,10 +202,13 @@ class NodeResourcesFit(Plugin):
         return nodes.requested[name]
 
     def wakes(self, event: ClusterEvent, pod: PodView) -> bool:
-        """A node that could hold the pod when empty, or a pod that leaves some of what this one asks for."""
+        """A node that could hold the pod when empty, or a pod that leaves (or shrinks) some of what this one asks for."""
         if event.kind in (EventKind.NODE_ADD, EventKind.NODE_ALLOCATABLE) and event.node is not None:
             allocatable = event.node.allocatable
             return all(allocatable.get(name, 0) >= amount for name, amount in pod.spec.requests.items())
+        if event.kind is EventKind.POD_UPDATED and event.pod is not None and event.old_pod is not None:
+            now = event.pod.spec.requests
+            return any(now.get(name, 0) < amount for name, amount in event.old_pod.spec.requests.items())
         # A pod that leaves always leaves its place among `pods`.
         return event.kind is EventKind.POD_REMOVED
 

@@ -13,7 +13,9 @@ import numpy.typing as npt
 
 from scheduler.core.framework import (
     SCORE_MAX,
+    ClusterEvent,
     CycleState,
+    EventKind,
     Key,
     Mask,
     Plugin,
@@ -92,6 +94,17 @@ class PodTopologySpread(Plugin):
     """
 
     name = "PodTopologySpread"
+    events = frozenset(
+        (
+            EventKind.NODE_ADD,
+            EventKind.NODE_REMOVED,
+            EventKind.NODE_LABEL,
+            EventKind.NODE_TAINT,
+            EventKind.POD_ADDED,
+            EventKind.POD_UPDATED,
+            EventKind.POD_REMOVED,
+        )
+    )
 
     def __init__(
         self, defaults: tuple[SpreadConstraint, ...] = SYSTEM_DEFAULTS, *, comparison_operators: bool = False
@@ -178,6 +191,25 @@ class PodTopologySpread(Plugin):
                 for hard in constraints
             ),
         )
+
+    def wakes(self, event: ClusterEvent, pod: PodView) -> bool:
+        """A pod that is counted comes, goes or changes; or a node does that has the labels, or had them."""
+        hard = tuple(item for item in pod.spec.spread if item.hard)
+        pods = [item for item in (event.pod, event.old_pod) if item is not None]
+        if pods:
+            return any(
+                other.namespace == pod.namespace and selects(item.selector, other.labels)
+                for other in pods
+                for item in hard
+            )
+        if event.kind is EventKind.NODE_TAINT:
+            return any(item.honor_taints for item in hard)
+        # Node affinity may honour any label.
+        if event.kind is EventKind.NODE_LABEL and not any(item.honor_affinity for item in hard):
+            assert event.node is not None and event.old is not None
+            before, now = event.old.labels, event.node.labels
+            return any(before.get(item.topology_key) != now.get(item.topology_key) for item in hard)
+        return True
 
     # Score.
 

@@ -18,6 +18,7 @@ class SchedulingGates(Plugin):
     """A pod with gates is not tried at all."""
 
     name = "SchedulingGates"
+    events = frozenset((EventKind.POD_CHANGED,))
 
     def pre_enqueue(self, pod: PodView) -> Status:
         if not pod.spec.scheduling_gates:

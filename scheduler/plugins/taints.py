@@ -67,6 +67,7 @@ class NodeUnschedulable(Plugin):
     """A cordoned node takes only pods that tolerate its taint."""
 
     name = "NodeUnschedulable"
+    events = frozenset((EventKind.NODE_ADD, EventKind.NODE_TAINT))
 
     def __init__(self, *, comparison_operators: bool = False) -> None:
         self._comparison_operators = comparison_operators
@@ -93,6 +94,7 @@ class TaintToleration(Plugin):
     """Filter by NoSchedule and NoExecute; score by how few PreferNoSchedule taints are not tolerated."""
 
     name = "TaintToleration"
+    events = frozenset((EventKind.NODE_ADD, EventKind.NODE_TAINT))
 
     def __init__(self, *, comparison_operators: bool = False) -> None:
         self._comparison_operators = comparison_operators
