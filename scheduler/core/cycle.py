@@ -109,6 +109,8 @@ class Cycle:
             if result.status.ok:
                 decision.nominated_node = result.node_name
                 decision.victims = result.victims
+                names = ", ".join(held.pod.key for held in result.victims)
+                decision.message += f" preemption: waits for room on {result.node_name}, from which {names} must go."
                 return
 
     def unreserve(self, pod: PodView, node_name: str) -> None:
