@@ -267,6 +267,14 @@ STORIES: dict[str, list[Step]] = {
         (3.1, EvictionFailed(HIGH.uid)),
         (7, None),
     ],
+    "preemption-called-off": [
+        (0, NodeChanged(None, node("n1"))),
+        (0, PodChanged(None, LOW)),
+        (0, PodChanged(None, HIGH)),
+        (0.2, PodChanged(LOW, None)),
+        (0.3, PodChanged(None, pod("kept-out", cpu=600))),
+        (0.5, PodChanged(HIGH, None)),
+    ],
     "preemption-never": [
         (0, NodeChanged(None, node("n1"))),
         (0, PodChanged(None, LOW)),
