@@ -30,8 +30,8 @@ class Filtering:
     """One pod against the table. `run` first; what it found stays for the questions (see framework.WhatIf).
 
     `refusals` are disjoint: a row stands where the first plugin rejected it. `crowded`: rows that only the pods which wait
-    for them fill. `named`: the nodes to look at, if PreFilter names some (`narrowed_by` these
-    plugins); `left_out`: the rows of the others. `refused`: PreFilter's word on the pod as a whole.
+    for them fill. `named`: the nodes to look at, if PreFilter names some (`narrowed_by` these plugins); `left_out`: the
+    rows of the others. `skipped`: plugins with nothing to say of this pod. `refused`: PreFilter's word on the pod as a whole.
     """
 
     def __init__(self, profile: Profile, pod: PodView, nodes: NodeTable, lap: Stopwatch) -> None:
@@ -42,6 +42,7 @@ class Filtering:
         self.left_out: I64 = np.zeros(0, dtype=np.int64)
         self.narrowed_by: list[str] = []
         self.named: frozenset[str] | None = None
+        self.skipped: set[str] = set()
         self.on_nominated_node = False
         self.evaluated = 0
         self._profile = profile
@@ -85,21 +86,20 @@ class Filtering:
         return feasible
 
     def _pre_filter(self) -> None:
-        skipped: set[str] = set()
         for plugin in self._profile.pre_filter:
             result = plugin.pre_filter(self.state, self._pod, self._nodes)
             self._lap("PreFilter", plugin.name)
             status = result.status
             if status.code is Code.SKIP:
-                skipped.add(plugin.name)
+                self.skipped.add(plugin.name)
             elif not status.ok:
                 self.refused = Status(status.code, status.reasons, plugin.name)
                 return
             elif result.node_names is not None:
                 self.named = result.node_names if self.named is None else self.named & result.node_names
                 self.narrowed_by.append(plugin.name)
-        self._filters = [plugin for plugin in self._profile.filter if plugin.name not in skipped]
-        self._extensions = [plugin for plugin in self._profile.extensions if plugin.name not in skipped]
+        self._filters = [plugin for plugin in self._profile.filter if plugin.name not in self.skipped]
+        self._extensions = [plugin for plugin in self._profile.extensions if plugin.name not in self.skipped]
 
     def _mask(self, plugin: FilterPlugin) -> Mask | None:
         if plugin.name not in self._masks:
