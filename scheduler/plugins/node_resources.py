@@ -1,9 +1,10 @@
 """NodeResourcesFit and NodeResourcesBalancedAllocation: integer arithmetic over resource columns, as Kubernetes 1.36 does it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from scheduler.core.framework import SCORE_MAX, ClusterEvent, CycleState, EventKind, Mask, Plugin
 from scheduler.core.node_info import NodeInfo
@@ -13,6 +14,7 @@ from scheduler.plugins.memo import RowMemo
 from services.model.names import RESOURCE_CPU, RESOURCE_EPHEMERAL_STORAGE, RESOURCE_MEMORY, RESOURCE_PODS
 from services.model.pod import PodView
 
+F64 = npt.NDArray[np.float64]
 LEAST_ALLOCATED = "LeastAllocated"
 MOST_ALLOCATED = "MostAllocated"
 RATIO = "RequestedToCapacityRatio"
@@ -28,6 +30,8 @@ class NodeResourcesFit(Plugin):
     function of the used share (RequestedToCapacityRatio).
 
     `resources`: the weight of each resource in the score. `shape`: the function's points, (utilisation in %, score 0-10).
+    `ignored`, `ignored_groups`: extended resources, by name or by what stands before the slash, that Filter does not ask
+    for (ignoredResources, ignoredResourceGroups).
     """
 
     name = "NodeResourcesFit"
@@ -38,18 +42,23 @@ class NodeResourcesFit(Plugin):
         strategy: str = LEAST_ALLOCATED,
         resources: Mapping[str, int] = DEFAULT_RESOURCES,
         shape: Sequence[tuple[int, int]] = (),
+        *,
+        ignored: Collection[str] = (),
+        ignored_groups: Collection[str] = (),
     ) -> None:
         assert strategy in (LEAST_ALLOCATED, MOST_ALLOCATED, RATIO), f"unknown scoring strategy {strategy}"
         assert (strategy == RATIO) == bool(shape), f"a shape goes with {RATIO}, and with it alone"
         self._least = strategy == LEAST_ALLOCATED
         self._resources = dict(resources)
         self._ratio = ratio_scores(shape) if shape else None
+        self._ignored = frozenset(ignored)
+        self._ignored_groups = frozenset(ignored_groups)
         self._codes = RowMemo()
         self._scores = RowMemo()
 
     def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask | None:
         """Bit 0: too many pods; bit i: the i-th request does not fit; the upper half: it never would on that node."""
-        wanted = [(name, amount) for name, amount in pod.spec.requests.items() if amount > 0 and name != RESOURCE_PODS]
+        wanted = self._wanted(pod)
         shift = len(wanted) + 1
         codes = self._codes.get(
             tuple(wanted),
@@ -67,6 +76,17 @@ class NodeResourcesFit(Plugin):
             return Code.UNSCHEDULABLE_AND_UNRESOLVABLE if never else Code.UNSCHEDULABLE, said
 
         return Mask(codes, explain)
+
+    def _wanted(self, pod: PodView) -> list[tuple[str, int]]:
+        """What the node has to have, beside a place among `pods`."""
+        requests = pod.spec.requests.items()
+        wanted = [(name, amount) for name, amount in requests if amount > 0 and name != RESOURCE_PODS]
+        if self._ignored or self._ignored_groups:
+            wanted = [item for item in wanted if item[0] in _NATIVE or not self._ignores(item[0])]
+        return wanted
+
+    def _ignores(self, name: str) -> bool:
+        return name in self._ignored or name.partition("/")[0] in self._ignored_groups
 
     @staticmethod
     def _lacking(wanted: list[tuple[str, int]], nodes: NodeTable, rows: I64 | slice) -> I64:
@@ -101,12 +121,11 @@ class NodeResourcesFit(Plugin):
         never = False
         if requested[RESOURCE_PODS] >= allocatable.get(RESOURCE_PODS, 0):
             reasons.append(_TOO_MANY)
-        for name, amount in pod.spec.requests.items():
-            if amount > 0 and name != RESOURCE_PODS:
-                capacity = allocatable.get(name, 0)
-                if capacity - requested.get(name, 0) < amount:
-                    reasons.append(f"Insufficient {name}")
-                    never = never or capacity < amount
+        for name, amount in self._wanted(pod):
+            capacity = allocatable.get(name, 0)
+            if capacity - requested.get(name, 0) < amount:
+                reasons.append(f"Insufficient {name}")
+                never = never or capacity < amount
         if not reasons:
             return SUCCESS
         code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE if never else Code.UNSCHEDULABLE
@@ -205,7 +224,7 @@ class NodeResourcesFit(Plugin):
         """A node that could hold the pod when empty, or a pod that leaves (or shrinks) some of what this one asks for."""
         if event.kind in (EventKind.NODE_ADD, EventKind.NODE_ALLOCATABLE) and event.node is not None:
             allocatable = event.node.allocatable
-            return all(allocatable.get(name, 0) >= amount for name, amount in pod.spec.requests.items())
+            return all(allocatable.get(name, 0) >= amount for name, amount in self._wanted(pod))
         if event.kind is EventKind.POD_UPDATED and event.pod is not None and event.old_pod is not None:
             now = event.pod.spec.requests
             return any(now.get(name, 0) < amount for name, amount in event.old_pod.spec.requests.items())
@@ -234,21 +253,24 @@ def ratio_scores(shape: Sequence[tuple[int, int]]) -> I64:
 
 
 class NodeResourcesBalancedAllocation(Plugin):
-    """Score: by how much nearer to each other the pod brings the used fractions of cpu and memory."""
+    """Score: by how much nearer to each other the pod brings the used fractions of some resources."""
 
     name = "NodeResourcesBalancedAllocation"
 
-    def __init__(self) -> None:
+    def __init__(self, resources: Sequence[str] = tuple(DEFAULT_RESOURCES)) -> None:
+        self._resources = tuple(resources)
         self._scores = RowMemo()
         self._before = RowMemo()
 
+    def _asked(self, pod: PodView) -> tuple[int, ...]:
+        return tuple([pod.spec.requests.get(name, 0) for name in self._resources])
+
     def pre_score(self, _state: CycleState, pod: PodView, _nodes: NodeTable, _feasible: Bools) -> Status:
-        asks = any(pod.spec.requests.get(name, 0) for name in DEFAULT_RESOURCES)
-        return SUCCESS if asks else SKIP
+        return SUCCESS if any(self._asked(pod)) else SKIP
 
     def score(self, _state: CycleState, pod: PodView, nodes: NodeTable, feasible: I64) -> I64:
-        """50 + (50 + b_with - b_without) // 2, with b = int((1 - |f_cpu - f_memory| / 2) * 100)."""
-        asked = tuple(pod.spec.requests.get(name, 0) for name in DEFAULT_RESOURCES)
+        """50 + (50 + b_with - b_without) // 2, with b = int((1 - deviation) * 100) of the used fractions."""
+        asked = self._asked(pod)
         scores = self._scores.get(
             asked,
             nodes,
@@ -258,39 +280,71 @@ class NodeResourcesBalancedAllocation(Plugin):
         return nodes.take(scores, feasible)
 
     def score_one(self, _state: CycleState, pod: PodView, nodes: NodeTable, row: int) -> int:
-        return self._score_row(tuple(pod.spec.requests.get(name, 0) for name in DEFAULT_RESOURCES), nodes, row)
+        return self._score_row(self._asked(pod), nodes, row)
 
-    @staticmethod
-    def _score_row(asked: tuple[int, ...], nodes: NodeTable, row: int) -> int:
+    def _score_row(self, asked: tuple[int, ...], nodes: NodeTable, row: int) -> int:
         """One node's score, as `_score` computes all."""
-        capacities = [int(nodes.allocatable[name][row]) for name in DEFAULT_RESOURCES]
-        if min(capacities) <= 0:
-            return 50 + 50 // 2
-        used = [int(nodes.requested[name][row]) for name in DEFAULT_RESOURCES]
-        before = [min(held / capacity, 1.0) for held, capacity in zip(used, capacities, strict=True)]
-        after = [
-            min((held + more) / capacity, 1.0) for held, more, capacity in zip(used, asked, capacities, strict=True)
-        ]
-        gained = int((1 - abs(after[0] - after[1]) / 2) * SCORE_MAX) - int(
-            (1 - abs(before[0] - before[1]) / 2) * SCORE_MAX
-        )
-        return 50 + (50 + gained) // 2
+        known = [(name, more) for name, more in zip(self._resources, asked, strict=True) if name in nodes.allocatable]
+        columns = [(int(nodes.allocatable[name][row]), int(nodes.requested[name][row]), more) for name, more in known]
+        before = _deviation([min(held / capacity, 1.0) for capacity, held, _ in columns if capacity > 0])
+        after = _deviation([min((held + more) / capacity, 1.0) for capacity, held, more in columns if capacity > 0])
+        return 50 + (50 + int((1 - after) * SCORE_MAX) - int((1 - before) * SCORE_MAX)) // 2
 
     def _score(self, asked: tuple[int, ...], nodes: NodeTable, rows: I64 | slice) -> I64:
-        before = self._before.get((), nodes, lambda some: _balance((0, 0), nodes, some), None)
-        return np.asarray(50 + (50 + _balance(asked, nodes, rows) - before[rows]) // 2, dtype=np.int64)
+        nothing = (0,) * len(self._resources)
+        before = self._before.get((), nodes, lambda some: self._balance(nothing, nodes, some), None)
+        return np.asarray(50 + (50 + self._balance(asked, nodes, rows) - before[rows]) // 2, dtype=np.int64)
+
+    def _balance(self, asked: tuple[int, ...], nodes: NodeTable, rows: I64 | slice) -> I64:
+        """How even the fractions are with `asked` more, 0 to 100. A resource that a node lacks does not count there;
+        fractions are capped at 1.
+        """
+        count = np.zeros_like(nodes.nonzero_cpu[rows])
+        fractions, present = [], []
+        for name, more in zip(self._resources, asked, strict=True):
+            if name not in nodes.allocatable:
+                continue
+            capacity = nodes.allocatable[name][rows]
+            there = capacity > 0
+            fractions.append(np.minimum((nodes.requested[name][rows] + more) / np.maximum(capacity, 1), 1.0))
+            present.append(there)
+            count += there
+        if len(fractions) == 2:
+            deviation = np.where(count == 2, np.abs((fractions[0] - fractions[1]) / 2), 0.0)
+        else:
+            # In kube-scheduler's order of operations: sums of what is there, one resource after the other.
+            total, squares = np.zeros(len(count)), np.zeros(len(count))
+            for fraction, there in zip(fractions, present, strict=True):
+                total = total + np.where(there, fraction, 0.0)
+            mean = total / np.maximum(count, 1)
+            for fraction, there in zip(fractions, present, strict=True):
+                squares = squares + np.where(there, (fraction - mean) * (fraction - mean), 0.0)
+            several = np.sqrt(squares / np.maximum(count, 1))
+            of_two = _of_two(fractions, present, len(count))
+            deviation = np.where(count > 2, several, np.where(count == 2, of_two, 0.0))
+        return ((1 - deviation) * SCORE_MAX).astype(np.int64)
 
 
-def _balance(asked: tuple[int, ...], nodes: NodeTable, rows: I64 | slice) -> I64:
-    """How even the fractions of cpu and memory are with `asked` more, 0 to 100: 100 where a resource is missing. Fractions
-    are capped at 1.
-    """
-    capacities = [nodes.allocatable[name][rows] for name in DEFAULT_RESOURCES]
-    there = (capacities[0] > 0) & (capacities[1] > 0)
-    everywhere = bool(there.all())
-    fractions = [
-        np.minimum((nodes.requested[name][rows] + more) / (capacity if everywhere else np.maximum(capacity, 1)), 1.0)
-        for name, more, capacity in zip(DEFAULT_RESOURCES, asked, capacities, strict=True)
-    ]
-    balance = ((1 - np.abs(fractions[0] - fractions[1]) / 2) * SCORE_MAX).astype(np.int64)
-    return balance if everywhere else np.where(there, balance, SCORE_MAX)
+def _of_two(fractions: list[F64], present: list[Bools], size: int) -> F64:
+    """Half of the difference of the two resources that are there, where there are two."""
+    signed, first = np.zeros(size), np.ones(size, dtype=np.bool_)
+    for fraction, there in zip(fractions, present, strict=True):
+        signed = signed + np.where(there, np.where(first, fraction, -fraction), 0.0)
+        first &= ~there
+    return np.abs(signed / 2)
+
+
+def _deviation(fractions: list[float]) -> float:
+    """The standard deviation; simplified for two, as kube-scheduler does (balancedResourceScorer)."""
+    if len(fractions) == 2:
+        return abs((fractions[0] - fractions[1]) / 2)
+    if len(fractions) < 2:
+        return 0.0
+    total = 0.0
+    for fraction in fractions:
+        total += fraction
+    mean = total / len(fractions)
+    squares = 0.0
+    for fraction in fractions:
+        squares += (fraction - mean) * (fraction - mean)
+    return math.sqrt(squares / len(fractions))

@@ -153,6 +153,44 @@ def test_scores_of_rows_that_changed_are_those_of_all_rows_anew(strategy: str) -
 
 
 @pytest.mark.parametrize(
+    "resources", [("cpu",), ("cpu", "memory"), ("cpu", "memory", "pods"), ("cpu", "memory", "none")]
+)
+def test_balance_over_any_resources_is_the_same_for_one_node_and_for_all(resources: tuple[str, ...]) -> None:
+    plugin = NodeResourcesBalancedAllocation(resources)
+    table = table_of(*[node(f"n{number}", cpu=1000 + 10 * number) for number in range(30)])
+    table.put_node(node("bare", allocatable={"cpu": 1000}))
+    for number in range(30):
+        table.hold(Held(pod(f"p{number}", cpu=30 * number), f"n{number}", ()))
+    asking = pod("asking", cpu=100)
+    asking = replace(asking, spec=replace(asking.spec, requests={"cpu": 100, "memory": 1 << 30}))
+    scores = scores_of(plugin, asking, table)
+    assert scores is not None
+    assert scores == {name: plugin.score_one(CycleState(), asking, table, row) for name, row in table.rows.items()}
+
+
+def test_three_resources_are_balanced_by_their_standard_deviation() -> None:
+    table = table_of(node("n1", allocatable={"cpu": 100, "memory": 100, "x": 100}))
+    asking = pod("asking")
+    asking = replace(asking, spec=replace(asking.spec, requests={"cpu": 100, "memory": 50}))
+    # Fractions 1, 0.5 and 0: deviation sqrt(1/6), so 59 after and 100 before.
+    assert scores_of(NodeResourcesBalancedAllocation(("cpu", "memory", "x")), asking, table) == {"n1": 54}
+
+
+def test_ignored_extended_resources_are_not_asked_for() -> None:
+    table = table_of(node("n1"))
+    asking = pod("asking")
+    asking = replace(asking, spec=replace(asking.spec, requests={"cpu": 1, "example.com/nic": 1, "other.io/x": 1}))
+    assert refusals_of(NodeResourcesFit(), asking, table) == {"n1": "Insufficient example.com/nic"}
+    assert refusals_of(NodeResourcesFit(ignored=("example.com/nic",)), asking, table) == {
+        "n1": "Insufficient other.io/x"
+    }
+    both = NodeResourcesFit(ignored=("example.com/nic",), ignored_groups=("other.io",))
+    assert refusals_of(both, asking, table) == {}
+    # Not the native ones.
+    assert "n1" in refusals_of(NodeResourcesFit(ignored=("cpu",)), pod("big", cpu=9000), table)
+
+
+@pytest.mark.parametrize(
     ("image", "name"),
     [
         ("app", "app:latest"),
