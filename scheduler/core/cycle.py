@@ -10,7 +10,7 @@ from hashlib import blake2b
 import numpy as np
 
 from scheduler.core.filtering import Filtering, Refusal, left_out_status
-from scheduler.core.framework import CycleState, Profile, Stopwatch, no_stopwatch
+from scheduler.core.framework import CycleState, Plugin, Profile, Stopwatch, no_stopwatch
 from scheduler.core.scoring import Scores, score_nodes
 from scheduler.core.status import Code, Status
 from scheduler.core.table import I64, Bools, Held, NodeTable
@@ -79,7 +79,16 @@ class Cycle:
         self._ranks: I64 = np.zeros(0, dtype=np.int64)
 
     def run(self, pod: PodView, nodes: NodeTable, lap: Stopwatch = no_stopwatch) -> Decision:
-        """Decides where `pod` goes."""
+        """Decides where `pod` goes. A plugin that raises ends the attempt as an error that names it."""
+        try:
+            return self._run(pod, nodes, lap)
+        except Exception as error:
+            plugin = raised_by(error)
+            if not plugin:
+                raise
+            return Decision(error=f"plugin {plugin} raised {type(error).__name__}: {error}")
+
+    def _run(self, pod: PodView, nodes: NodeTable, lap: Stopwatch) -> Decision:
         filtering = Filtering(self._profile, pod, nodes, lap)
         feasible = filtering.run()
         decision = Decision(nodes_evaluated=filtering.evaluated)
@@ -181,6 +190,17 @@ class Cycle:
                 self.unreserve(pod, nodes.names[row])
                 return
         decision.node_name = nodes.names[row]
+
+
+def raised_by(error: BaseException) -> str:
+    """The plugin in whose method an exception arose, the innermost one; "" where it was none."""
+    name, place = "", error.__traceback__
+    while place is not None:
+        owner = place.tb_frame.f_locals.get("self")
+        if isinstance(owner, Plugin):
+            name = owner.name
+        place = place.tb_next
+    return name
 
 
 def _node_score(name: str, total: int, scores: Scores, at: int) -> NodeScore:

@@ -271,7 +271,10 @@ def _plugin_wakes(by_name: dict[str, Plugin], name: str, event: ClusterEvent, po
     plugin = by_name.get(name)
     if plugin is None or (plugin.events is not None and event.kind not in plugin.events):
         return plugin is None
-    return plugin.wakes(event, pod)
+    try:
+        return plugin.wakes(event, pod)
+    except Exception:  # noqa: BLE001 - plugins are anybody's code; when in doubt, the pod is tried again
+        return True
 
 
 def _last_cause(queued: Queued) -> str:
