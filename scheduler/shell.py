@@ -8,6 +8,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Mapping
+from typing import TypeVar
 
 from protos.orrery.v1.api_pb2 import BindResult, Fence
 from protos.orrery.v1.scheduler_pb2 import SchedulerStatus
@@ -39,7 +40,7 @@ from scheduler.settings import SchedulerSettings
 from scheduler.tracing import Laps, record_attempt, trace_id_of
 from services.client.api import ApiClient
 from services.client.election import LeaderElector
-from services.client.informer import Informer
+from services.client.informer import Decode, Informer, OnEvent
 from services.model.clock import Clock
 from services.model.cluster import ServiceView
 from services.model.node import NodeView, TopologyView
@@ -53,6 +54,16 @@ from services.wire.topology import topology_view
 # How long, and how often at most, pods are tried before the event loop gets to its other work: lease renewals among it.
 TURN_SECONDS_MAX = 0.01
 ATTEMPTS_A_TURN = 16
+
+
+T = TypeVar("T")
+Informers = tuple[
+    Informer[NodeView],
+    Informer[TopologyView],
+    Informer[Mapping[str, str]],
+    Informer[ServiceView],
+    Informer[PodView],
+]
 
 
 class SchedulerShell:
@@ -95,39 +106,21 @@ class SchedulerShell:
         self._binds = BindQueue(api, clock, rng, self._log, self._on_bind_done, self.elector.lost, profile)
         self._evictions = EvictionQueue(api, clock, rng, self._log, self._put)
         self._reporter = Reporter(api, clock, rng, settings.name, self._log, lambda: self.elector.fence)
-        decoder = PodDecoder()
-        self._informers: tuple[
-            Informer[NodeView],
-            Informer[TopologyView],
-            Informer[Mapping[str, str]],
-            Informer[ServiceView],
-            Informer[PodView],
-        ] = (
-            Informer(api, clock, "nodes", node_view, self._on_node, rng=rng, on_batch=self._wake.set, log=self._log),
-            Informer(
-                api,
-                clock,
-                "nodetopologies",
-                lambda value, _version: topology_view(value),
-                self._on_topology,
-                rng=rng,
-                on_batch=self._wake.set,
-                log=self._log,
-            ),
-            Informer(
-                api,
-                clock,
-                "namespaces",
-                namespace_labels,
-                self._on_namespace,
-                rng=rng,
-                on_batch=self._wake.set,
-                log=self._log,
-            ),
-            Informer(
-                api, clock, "services", service_view, self._on_service, rng=rng, on_batch=self._wake.set, log=self._log
-            ),
-            Informer(api, clock, "pods", decoder.view, self._on_pod, rng=rng, on_batch=self._wake.set, log=self._log),
+        self._informers = self._make_informers(api, rng)
+
+    def _make_informers(self, api: ApiClient, rng: random.Random) -> Informers:
+        """Pods last: what they are placed by is known when they come, as far as order can do that."""
+
+        def informer(resource: str, decode: Decode[T], on_event: OnEvent[T]) -> Informer[T]:
+            wake = self._wake.set
+            return Informer(api, self._clock, resource, decode, on_event, rng=rng, on_batch=wake, log=self._log)
+
+        return (
+            informer("nodes", node_view, self._on_node),
+            informer("nodetopologies", lambda value, _version: topology_view(value), self._on_topology),
+            informer("namespaces", namespace_labels, self._on_namespace),
+            informer("services", service_view, self._on_service),
+            informer("pods", PodDecoder().view, self._on_pod),
         )
 
     @property
