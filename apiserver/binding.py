@@ -13,10 +13,11 @@ from apiserver.committer import Committed, Committer
 from apiserver.core.groups import Change, RegistryPut
 from apiserver.core.keys import epoch_key, taken_key
 from apiserver.core.registry import entry_of
-from apiserver.judging import Attempt, Base, Judge, Ready, bound, record_bind
+from apiserver.judging import Attempt, Base, Judge, Ready, bound
 from apiserver.lanes import Lanes, TaskOwner
 from apiserver.ledgers import Ledgers, unchanged
 from apiserver.store.protocol import Put, Store, StoreError
+from apiserver.tracing import Spans
 from protos.orrery.v1.api_pb2 import CAPACITY, CONFLICT, UNKNOWN, BindComparisons, Binding, BindResult, Fence
 from services.model.clock import Clock
 from services.model.errors import ApiError, OutcomeUnknown, Unavailable
@@ -39,6 +40,7 @@ class Binder:
         clock: Clock,
         owner: TaskOwner,
         judge: Judge,
+        spans: Spans,
     ) -> None:
         self._store = store
         self._cache = cache
@@ -46,6 +48,7 @@ class Binder:
         self._ledgers = ledgers
         self._clock = clock
         self._judge = judge
+        self._spans = spans
         self._lanes: Lanes[Attempt] = Lanes(owner, self._bind_fold)
 
     async def bind(self, binding: Binding, fence: Fence | None, write_id: bytes) -> BindResult:
@@ -77,7 +80,7 @@ class Binder:
             if attempt.fresh or ready:
                 verdict = self._judge_in_fold(attempt, base.ledger, alone=not ready)
             else:
-                base, verdict = await self._judge_twice(attempt, base, node)
+                base, verdict = await self._judge_twice(attempt, base, node, attempts)
             if isinstance(verdict, Ready):
                 ready.append((attempt, verdict))
                 keys.add(attempt.key)
@@ -105,23 +108,38 @@ class Binder:
         final = attempt.fresh and verdict.outcome != CAPACITY
         return verdict if final else None
 
-    async def _judge_twice(self, attempt: Attempt, base: Base, node: str) -> tuple[Base, Ready | BindResult | None]:
-        """The verdict of a fold's first; a refusal only after a look at the store itself, which may renew the base."""
+    async def _judge_twice(
+        self, attempt: Attempt, base: Base, node: str, fold: Sequence[Attempt]
+    ) -> tuple[Base, Ready | BindResult | None]:
+        """The verdict of a fold's first; a refusal only after a look at the store itself, which may renew the base.
+
+        The look serves the whole fold: what a deposed leader sends late is refused one by one, but read once.
+        """
         verdict = self._judge.judge(attempt, base.ledger)
         if isinstance(verdict, Ready):
             return base, verdict
-        try:
-            record = await self._store.get(attempt.key)
-            attempt.entry = entry_of(record) if record is not None else None
-            await self._ledgers.refresh(node)
-            if attempt.fence is not None:
-                await self._cache.read_ledger((epoch_key(attempt.fence.lease),))
-        except (StoreError, Unavailable) as error:
-            self._fail([attempt], Unavailable(f"the store does not answer: {error}", retry_after_seconds=1))
+        if not await self._look_again(node, [item for item in fold if not item.future.done()]):
             return base, None
-        attempt.fresh = True
         base = Base(self._ledgers.taken(node)[0], self._ledgers.ledger(node))
         return base, self._judge.judge(attempt, base.ledger)
+
+    async def _look_again(self, node: str, attempts: list[Attempt]) -> bool:
+        """Reads the pods, the ledger and the epochs of `attempts`; when the store does not answer they fail."""
+        leases = sorted({attempt.fence.lease for attempt in attempts if attempt.fence is not None})
+        try:
+            pods = asyncio.gather(*(self._store.get(attempt.key) for attempt in attempts))
+            await asyncio.gather(
+                pods,
+                self._ledgers.refresh(node),
+                *(self._cache.read_ledger((epoch_key(lease),)) for lease in leases),
+            )
+        except (StoreError, Unavailable) as error:
+            self._fail(attempts, Unavailable(f"the store does not answer: {error}", retry_after_seconds=1))
+            return False
+        for attempt, record in zip(attempts, pods.result(), strict=True):
+            attempt.entry = entry_of(record) if record is not None else None
+            attempt.fresh = True
+        return True
 
     async def _commit(self, node: str, ready: list[tuple[Attempt, Ready]], base: Base) -> None:
         now_ns = self._clock.wall_ns()
@@ -149,10 +167,12 @@ class Binder:
         except ApiError as error:
             self._fail(attempts, error)
             return
+        for attempt in attempts:
+            attempt.ridden.append((change, committed))
         if committed.succeeded:
             self._ledgers.wrote(taken_key(node), taken, committed.revision)
             for (attempt, item), version in zip(ready, committed.versions, strict=True):
-                self._answer(attempt, bound(item, version), committed)
+                self._answer(attempt, bound(item, version))
         else:
             self._learn(ready, epochs, node, base.revision, committed)
             again = [attempt for attempt in attempts if not self._gives_up(attempt)]
@@ -204,9 +224,9 @@ class Binder:
             elif not attempt.future.done():
                 attempt.future.set_exception(type(error)(error.message, retry_after_seconds=error.retry_after_seconds))
 
-    def _answer(self, attempt: Attempt, result: BindResult, committed: Committed | None = None) -> None:
+    def _answer(self, attempt: Attempt, result: BindResult) -> None:
         if attempt.future.done():
             return
         result.attempts = attempt.attempts
         attempt.future.set_result(result)
-        record_bind(attempt, result, self._clock.wall_ns(), committed)
+        self._spans.bind(attempt, result, self._clock.wall_ns())

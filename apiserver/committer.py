@@ -37,7 +37,8 @@ WAITING_CHANGES_MAX = 20_000
 @dataclass(frozen=True, slots=True)
 class Committed:
     """What became of a change. `versions`: one for each registry write that happened, in order; `records`: the answers
-    to its `reads` when it did not happen. `group_size`: how many changes shared the transaction.
+    to its `reads` when it did not happen. `group_size`: how many changes shared the transaction, which took from
+    `began_ns` to `ended_ns` (wall clock).
     """
 
     succeeded: bool
@@ -45,6 +46,12 @@ class Committed:
     versions: tuple[int, ...]
     records: tuple[Record | None, ...]
     group_size: int
+    began_ns: int = 0
+    ended_ns: int = 0
+
+
+# What a write noted of a transaction that it rode in, for its trace.
+Ridden = tuple[Change, Committed]
 
 
 class Committer:
@@ -92,6 +99,7 @@ class Committer:
 
     async def _commit_group(self, group: list[Change]) -> None:
         planned = place(group)
+        began_ns = self._clock.wall_ns()
         try:
             result = await self._store.txn(tuple(plan.member for plan in planned))
         except StoreOutcomeUnknown as error:
@@ -106,7 +114,7 @@ class Committer:
             for change in group:
                 self._fail(change, _refusal(error))
         else:
-            self._answer_group(group, planned, result)
+            self._answer_group(group, planned, result, began_ns)
 
     async def _split(self, group: list[Change], error: StoreTooLarge) -> None:
         if len(group) == 1:
@@ -116,11 +124,15 @@ class Committer:
         await self._commit_group(group[:half])
         await self._commit_group(group[half:])
 
-    def _answer_group(self, group: list[Change], planned: list[Planned], result: TxnResult) -> None:
+    def _answer_group(self, group: list[Change], planned: list[Planned], result: TxnResult, began_ns: int) -> None:
+        ended_ns = self._clock.wall_ns()
         succeeded = [item.succeeded for item in result.results]
         versions = delete_versions(planned, succeeded, result.revision)
         for change, answer, mine in zip(group, result.results, versions, strict=True):
-            self._answer(change, Committed(answer.succeeded, result.revision, mine, answer.records, len(group)))
+            committed = Committed(
+                answer.succeeded, result.revision, mine, answer.records, len(group), began_ns, ended_ns
+            )
+            self._answer(change, committed)
 
     def _answer(self, change: Change, committed: Committed) -> None:
         future = self._futures.get(id(change))
@@ -137,10 +149,11 @@ class Committer:
         for attempt in range(ATTEMPTS_MAX):
             await self._clock.sleep(RETRY_SECONDS * 2**attempt)
             planned = place([change])
+            began_ns = self._clock.wall_ns()
             try:
                 result = await self._store.txn((planned[0].member,))
                 if result.results[0].succeeded:
-                    self._answer_group([change], planned, result)
+                    self._answer_group([change], planned, result, began_ns)
                     return
                 self._answer(change, await self._after_lost_comparison(change, result.results[0], result.revision))
                 return

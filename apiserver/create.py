@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from apiserver.committer import Ridden
 from apiserver.core.defaults import (
     GENERATED_ALPHABET,
     GENERATED_SUFFIX_CHARACTERS,
@@ -41,8 +42,9 @@ _PRIORITY_CLASSES = KIND_BY_RESOURCE["priorityclasses"]
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
-async def create(tools: Tools, request: WriteRequest, traceparent: str) -> WriteResponse:
-    """Creates an object; `traceparent` becomes a pod's own trace when it brings none.
+async def create(tools: Tools, request: WriteRequest, traceparent: str, ridden: list[Ridden]) -> WriteResponse:
+    """Creates an object; `traceparent` becomes a pod's own trace when it brings none. The transactions that it took are
+    added to `ridden`.
 
     Raises:
         BadRequest, Invalid, AlreadyExists, Forbidden, NotFound (the namespace), Fenced, and the store's faults.
@@ -59,7 +61,7 @@ async def create(tools: Tools, request: WriteRequest, traceparent: str) -> Write
     write_id = tools.new_id()
     for _ in range(ATTEMPTS_MAX):
         try:
-            return await _commit(tools, kind, message, request, write_id)
+            return await _commit(tools, kind, message, request, write_id, ridden)
         except AlreadyExists:
             if not generated:
                 raise
@@ -159,7 +161,9 @@ def device_causes(tools: Tools, pod: Any) -> list[Cause]:
     return []
 
 
-async def _commit(tools: Tools, kind: Kind, message: Any, request: WriteRequest, write_id: bytes) -> WriteResponse:
+async def _commit(
+    tools: Tools, kind: Kind, message: Any, request: WriteRequest, write_id: bytes, ridden: list[Ridden]
+) -> WriteResponse:
     """One object's transaction, tried again while what it lost was not its own key."""
     fence = request.fence if request.HasField("fence") else None
     namespace, name = message.metadata.namespace, message.metadata.name
@@ -176,6 +180,7 @@ async def _commit(tools: Tools, kind: Kind, message: Any, request: WriteRequest,
             reads.append(namespace_key)
         change = Change(tuple(compares), (RegistryPut(key, value), *effects.writes), tuple(reads), write_id)
         committed = await tools.committer.commit(change)
+        ridden.append((change, committed))
         if committed.succeeded:
             note_ledger_writes(tools, effects, committed.revision)
             token = committed.revision if effects.epoch_lease else 0

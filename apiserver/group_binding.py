@@ -12,9 +12,10 @@ from apiserver.committer import Committer
 from apiserver.core.groups import Change, RegistryPut
 from apiserver.core.keys import epoch_key, taken_key
 from apiserver.core.registry import entry_of
-from apiserver.judging import Attempt, Base, Judge, Ready, bound, record_bind
+from apiserver.judging import Attempt, Base, Judge, Ready, bound
 from apiserver.ledgers import Ledgers, unchanged
 from apiserver.store.protocol import Put, Store, StoreError
+from apiserver.tracing import Spans
 from protos.orrery.v1.api_pb2 import (
     ALREADY_BOUND,
     BOUND,
@@ -39,7 +40,14 @@ class GroupBinder:
     """Binds groups."""
 
     def __init__(
-        self, store: Store, cache: Cache, committer: Committer, ledgers: Ledgers, clock: Clock, judge: Judge
+        self,
+        store: Store,
+        cache: Cache,
+        committer: Committer,
+        ledgers: Ledgers,
+        clock: Clock,
+        judge: Judge,
+        spans: Spans,
     ) -> None:
         self._store = store
         self._cache = cache
@@ -47,6 +55,7 @@ class GroupBinder:
         self._ledgers = ledgers
         self._clock = clock
         self._judge = judge
+        self._spans = spans
 
     async def bind_group(self, bindings: Sequence[Binding], fence: Fence | None, write_id: bytes) -> BindGroupResponse:
         """All or none, in one transaction. Raises Unavailable."""
@@ -121,6 +130,9 @@ class GroupBinder:
             committed = await self._committer.commit(change)
         except OutcomeUnknown as error:
             return BindGroupResponse(outcome=UNKNOWN, message=error.message)
+        for attempt, _ in ready:
+            attempt.attempts += 1
+            attempt.ridden.append((change, committed))
         if not committed.succeeded:
             return None
         for write in writes:
@@ -129,6 +141,6 @@ class GroupBinder:
         results = []
         for (attempt, item), version in zip(ready, committed.versions, strict=True):
             result = bound(item, version)
-            record_bind(attempt, result, self._clock.wall_ns(), committed)
+            self._spans.bind(attempt, result, self._clock.wall_ns())
             results.append(result)
         return BindGroupResponse(outcome=BOUND, results=results)

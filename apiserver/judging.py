@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from apiserver.cache import Cache
-from apiserver.committer import Committed
+from apiserver.committer import Ridden
 from apiserver.core.keys import epoch_key, registry_key
 from apiserver.core.registry import Entry
 from apiserver.ledgers import unchanged
@@ -24,7 +24,6 @@ from protos.orrery.v1.api_pb2 import (
     GONE,
     BindComparisons,
     Binding,
-    BindOutcome,
     BindResult,
     Fence,
 )
@@ -33,7 +32,6 @@ from services.model.devices import DeviceShare
 from services.model.kinds import KIND_BY_RESOURCE
 from services.model.ledger import Ledger, names_what_is_asked
 from services.model.pod import Placement, PodView
-from services.runtime.telemetry import record_span
 from services.wire.pod import PodDecoder
 
 PODS = KIND_BY_RESOURCE["pods"]
@@ -51,6 +49,7 @@ class Attempt:
     entry: Entry | None = None
     fresh: bool = False
     attempts: int = 0
+    ridden: list[Ridden] = field(default_factory=list)
     lost: BindComparisons = field(default_factory=lambda: BindComparisons(pod=True, epoch=True, ledger=True))
 
     @property
@@ -92,7 +91,13 @@ class Judge:
         if entry is None:
             return BindResult(outcome=GONE, message=f"pod {binding.namespace}/{binding.name} does not exist")
         pod = self._decoder.view(entry.value, str(entry.version))
-        refused = self._judge_pod(binding, pod, entry) or self._judge_fence(attempt, pod)
+        refused = self._judge_pod(binding, pod, entry)
+        if refused is None or refused.outcome == CONFLICT or not _is_its_own(attempt, pod):
+            # A deposed leader is told so first: its successor has often bound the pod already, even at the same place.
+            fenced = self._judge_fence(attempt, pod)
+            if fenced is not None and refused is not None:
+                fenced.comparisons.pod = False
+            refused = fenced or refused
         if refused is not None:
             return refused
         placed = self._place(binding, pod, ledger)
@@ -164,6 +169,12 @@ class Judge:
         return BindResult(outcome=CAPACITY, message=f"node {binding.node_name}: {why}", comparisons=lost)
 
 
+def _is_its_own(attempt: Attempt, pod: PodView) -> bool:
+    """Whether the pod's place was taken under the very fence that the attempt brings: then it had landed before."""
+    token = attempt.fence.token if attempt.fence is not None else 0
+    return pod.placed is None or pod.placed.fencing_token == token
+
+
 def bound(item: Ready, version: int) -> BindResult:
     return BindResult(
         outcome=BOUND,
@@ -180,31 +191,3 @@ def shares_of(binding: Binding) -> tuple[DeviceShare, ...]:
 
 def wire_shares(devices: Sequence[DeviceShare]) -> list[WireShare]:
     return [WireShare(index=share.index, milli=share.milli) for share in devices]
-
-
-def record_bind(attempt: Attempt, result: BindResult, now_ns: int, committed: Committed | None) -> None:
-    """The span of one binding: what was compared, and what became of it."""
-    binding, outcome = attempt.binding, BindOutcome.Name(result.outcome)
-    attributes: dict[str, str | int | bool] = {
-        "k8s.namespace.name": binding.namespace,
-        "k8s.pod.name": binding.name,
-        "k8s.pod.uid": binding.uid,
-        "k8s.node.name": binding.node_name,
-        "orrery.bind.outcome": outcome,
-        "orrery.bind.transactions": attempt.attempts,
-        "orrery.compare.pod": result.comparisons.pod,
-        "orrery.compare.epoch": result.comparisons.epoch,
-        "orrery.compare.ledger": result.comparisons.ledger,
-        "db.system": "etcd",
-        "db.operation": "txn",
-    }
-    if committed is not None:
-        attributes |= {"orrery.etcd.revision": committed.revision, "orrery.etcd.group_size": committed.group_size}
-    record_span(
-        "apiserver.bind",
-        parent=binding.traceparent,
-        start_ns=attempt.started_ns,
-        end_ns=now_ns,
-        attributes=attributes,
-        error="" if result.outcome in (BOUND, ALREADY_BOUND) else f"{outcome}: {result.message}",
-    )

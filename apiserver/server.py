@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 from apiserver.binding import Binder
 from apiserver.cache import Cache
-from apiserver.committer import Committer
+from apiserver.committer import Committer, Ridden
 from apiserver.compaction import Compactor, expire
 from apiserver.create import create
 from apiserver.group_binding import GroupBinder
@@ -22,6 +22,7 @@ from apiserver.reads import Reader
 from apiserver.removal import delete
 from apiserver.settings import ApiServerSettings
 from apiserver.store.protocol import Store
+from apiserver.tracing import Spans
 from apiserver.update import patch_status, update, update_status
 from apiserver.watching import Watcher
 from protos.orrery.v1 import api_pb2
@@ -56,8 +57,9 @@ from services.model.clock import Clock
 from services.model.errors import AlreadyExists, ApiError, BadRequest, Unavailable
 from services.model.names import ANNOTATION_TRACEPARENT, NAMESPACE_DEFAULT, NAMESPACE_NODE_LEASE, NAMESPACE_SYSTEM
 from services.runtime.logging import Logger, silent
+from services.runtime.sampling import sampling_rules
 from services.runtime.status import status_of
-from services.runtime.telemetry import current_traceparent, record_span
+from services.runtime.telemetry import current_traceparent
 from services.runtime.transport import CallContext
 from services.wire.metadata import read_envelope
 from services.wire.pod import PodDecoder
@@ -92,9 +94,10 @@ class ApiService:
         self._tools = Tools(store, self.cache, self.committer, ledgers, releaser, decoder, clock, rng)
         self._reader = Reader(store, self.cache, ledgers)
         self._watcher = Watcher(self.cache, clock)
+        self._spans = Spans(sampling_rules(settings))
         judge = Judge(self.cache, decoder, settings.leases())
-        self._binder = Binder(store, self.cache, self.committer, ledgers, clock, self._owner, judge)
-        self._groups = GroupBinder(store, self.cache, self.committer, ledgers, clock, judge)
+        self._binder = Binder(store, self.cache, self.committer, ledgers, clock, self._owner, judge, self._spans)
+        self._groups = GroupBinder(store, self.cache, self.committer, ledgers, clock, judge, self._spans)
         self.compactor = Compactor(store, self.cache, clock, settings.compaction_seconds, log)
         self.cache.on_batch.append(lambda: expire(self.cache))
 
@@ -120,7 +123,7 @@ class ApiService:
                 namespace.metadata.name = name
                 request = WriteRequest(resource="namespaces", value=namespace.SerializeToString())
                 try:
-                    await create(self._tools, request, "")
+                    await create(self._tools, request, "", [])
                     break
                 except AlreadyExists:
                     break
@@ -203,29 +206,13 @@ class ApiService:
 
     async def _create(self, request: WriteRequest, traceparent: str) -> WriteResponse:
         start_ns = self._clock.wall_ns()
-        response = await create(self._tools, request, traceparent)
+        ridden: list[Ridden] = []
+        response = await create(self._tools, request, traceparent, ridden)
         if request.resource == "pods":
-            self._record_creation(response, start_ns)
+            metadata = read_envelope(response.object.value).metadata
+            parent = metadata.annotations.get(ANNOTATION_TRACEPARENT, "")
+            self._spans.creation(metadata, parent, start_ns, self._clock.wall_ns(), ridden)
         return response
-
-    def _record_creation(self, response: WriteResponse, start_ns: int) -> None:
-        """The span of a pod's creation, in the pod's own trace."""
-        metadata = read_envelope(response.object.value).metadata
-        version = int(response.object.resource_version or 0)
-        record_span(
-            "apiserver.create",
-            parent=metadata.annotations.get(ANNOTATION_TRACEPARENT, ""),
-            start_ns=start_ns,
-            end_ns=self._clock.wall_ns(),
-            attributes={
-                "k8s.namespace.name": metadata.namespace,
-                "k8s.pod.name": metadata.name,
-                "k8s.pod.uid": metadata.uid,
-                "db.system": "etcd",
-                "db.operation": "txn",
-                "orrery.etcd.revision": version >> 12,
-            },
-        )
 
     # Binding.
 

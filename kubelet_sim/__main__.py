@@ -9,6 +9,7 @@ from kubelet_sim.fleet import fleet_machines, load_catalogue
 from kubelet_sim.settings import KubeletSettings
 from kubelet_sim.shell import KubeletShell
 from services.client.api import ApiClient
+from services.client.readiness import watch_readiness
 from services.runtime.process import Process, run_process
 from services.runtime.settings import load_settings
 
@@ -16,7 +17,9 @@ STOP_GRACE_SECONDS = 1.0
 
 
 async def play(process: Process[KubeletSettings], machines: list[Machine]) -> None:
-    """Plays until it is cancelled. Healthy: the fleet is registered, and all nodes and pods are known."""
+    """Plays until it is cancelled. Healthy: the fleet is registered, all nodes and pods are known, and an API server
+    serves.
+    """
     settings = process.settings
     server = await process.transport.serve(settings.listen, [])
     process.log.info("listening", address=server.address, fleet=",".join(settings.fleet), seed=settings.seed)
@@ -25,8 +28,9 @@ async def play(process: Process[KubeletSettings], machines: list[Machine]) -> No
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(shell.run())
-            await shell.ready.wait()
-            server.set_serving(True)
+            tasks.create_task(
+                watch_readiness(channel, process.clock, server, shell.ready.is_set, process.log),
+            )
     finally:
         server.set_serving(False)
         await server.stop(STOP_GRACE_SECONDS)

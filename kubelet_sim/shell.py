@@ -30,6 +30,7 @@ from services.model.clock import Clock
 from services.model.errors import ApiError
 from services.model.names import LABEL_SIMULATED
 from services.runtime.logging import Logger, silent
+from services.runtime.sampling import sampling_rules
 from services.runtime.telemetry import record_span
 from services.wire.topology import topology_message
 
@@ -59,6 +60,7 @@ class KubeletShell:
         self._rng = rng
         self._log = log or silent()
         self._alarm = Alarm(clock)
+        self._rules = sampling_rules(settings)
         self._reader = PodReader()
         self.nodes: Informer[PlayedNode] = Informer(
             api,
@@ -176,9 +178,12 @@ class KubeletShell:
         if not isinstance(action, Trace):
             self.writer.put(action)
             return
+        parent = self._rules.keep(
+            action.parent, failed=bool(action.error), seconds=(action.end_ns - action.start_ns) / 1e9
+        )
         record_span(
             action.name,
-            parent=action.parent,
+            parent=parent,
             start_ns=action.start_ns,
             end_ns=action.end_ns,
             attributes=action.attributes,

@@ -9,16 +9,16 @@ from scheduler.inspection import DESCRIPTOR, InspectionService
 from scheduler.settings import SchedulerSettings
 from scheduler.shell import SchedulerShell
 from services.client.api import ApiClient
+from services.client.readiness import watch_readiness
 from services.runtime.process import Process, run_process
 from services.runtime.settings import load_settings
-from services.runtime.transport import Server, Service
+from services.runtime.transport import Service
 
-HEALTH_SECONDS = 0.5
 STOP_GRACE_SECONDS = 0.5
 
 
 async def serve(process: Process[SchedulerSettings]) -> None:
-    """Schedules until it is cancelled. Healthy: all informers have listed."""
+    """Schedules until it is cancelled. Healthy: all informers have listed, and an API server serves."""
     settings = process.settings
     identity = f"{settings.name}_{uuid.uuid4()}"
     channel = process.transport.connect(settings.apiserver, caller=settings.name)
@@ -29,17 +29,11 @@ async def serve(process: Process[SchedulerSettings]) -> None:
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(shell.run())
-            tasks.create_task(_watch_health(process, shell, server))
+            tasks.create_task(watch_readiness(channel, process.clock, server, lambda: shell.synced, process.log))
     finally:
         server.set_serving(False)
         await server.stop(STOP_GRACE_SECONDS)
         await channel.close()
-
-
-async def _watch_health(process: Process[SchedulerSettings], shell: SchedulerShell, server: Server) -> None:
-    while True:
-        server.set_serving(shell.synced)
-        await process.clock.sleep(HEALTH_SECONDS)
 
 
 def main() -> int:

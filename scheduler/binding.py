@@ -8,10 +8,10 @@ changed, in which case it can no longer land.
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from opentelemetry.trace import Span
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
 from protos.orrery.v1.api_pb2 import (
     ALREADY_BOUND,
@@ -27,13 +27,14 @@ from protos.orrery.v1.api_pb2 import (
 )
 from scheduler.core.framework import Profile
 from scheduler.core.machine import Bind, BindDone, BindVerdict
-from scheduler.tracing import sampled
+from scheduler.tracing import pod_attributes
 from services.client.api import ApiClient
 from services.client.backoff import Backoff
 from services.model.clock import Clock
 from services.model.errors import ApiError
 from services.runtime.logging import Logger
-from services.runtime.telemetry import context_from, traceparent_of, tracer
+from services.runtime.sampling import SamplingRules
+from services.runtime.telemetry import context_from, is_sampled, record_span, traceparent_of, tracer
 
 BATCH_BINDINGS_MAX = 128
 BATCHES_IN_FLIGHT_MAX = 4
@@ -42,12 +43,15 @@ WAITING_BINDS_MAX = 256
 
 @dataclass(slots=True)
 class Pending:
-    """A bind that is not answered yet. `span` runs from its first submission to its answer."""
+    """A bind that is not answered yet. `span` is its first submission, where its trace is kept; it ends with its answer."""
 
     bind: Bind
     fence: Fence
     binding: Binding
+    traceparent: str
+    submitted_ns: int
     span: Span | None
+    submissions: int = 0
 
 
 class BindQueue:
@@ -62,6 +66,7 @@ class BindQueue:
         on_done: Callable[[Pending, BindResult, BindDone], None],
         on_fenced: Callable[[Fence], None],
         profile: Profile,
+        rules: SamplingRules | None = None,
     ) -> None:
         self._api = api
         self._clock = clock
@@ -70,6 +75,7 @@ class BindQueue:
         self._on_done = on_done
         self._on_fenced = on_fenced
         self._profile = profile
+        self._rules = rules or SamplingRules()
         self._waiting: deque[Pending] = deque()
         self._arrived = asyncio.Event()
         self._slots = asyncio.Semaphore(BATCHES_IN_FLIGHT_MAX)
@@ -81,17 +87,14 @@ class BindQueue:
 
     def submit(self, bind: Bind, fence: Fence, traceparent: str) -> None:
         span = None
-        if sampled(traceparent):
-            attributes: dict[str, str | int] = {
-                "k8s.pod.name": bind.pod.name,
-                "k8s.node.name": bind.node_name,
-                "orrery.fencing_token": fence.token,
-            }
+        now_ns = self._clock.wall_ns()
+        if is_sampled(traceparent):
             span = tracer().start_span(
                 "scheduler.bind",
                 context=context_from(traceparent),
-                attributes=attributes,
-                start_time=self._clock.wall_ns(),
+                kind=SpanKind.CLIENT,
+                attributes=_attributes(bind, fence),
+                start_time=now_ns,
             )
         binding = Binding(
             namespace=bind.pod.namespace,
@@ -102,7 +105,7 @@ class BindQueue:
         )
         for share in bind.devices:
             binding.devices.add(index=share.index, milli=share.milli)
-        self._waiting.append(Pending(bind, fence, binding, span))
+        self._waiting.append(Pending(bind, fence, binding, traceparent, now_ns, span))
         self._arrived.set()
 
     async def run(self) -> None:
@@ -149,6 +152,8 @@ class BindQueue:
 
     async def _submit(self, batch: list[Pending]) -> list[Pending]:
         """One round; returns what is to be submitted again."""
+        for item in batch:
+            item.submissions += 1
         try:
             results = await self._api.bind_batch([item.binding for item in batch], fence=batch[0].fence)
         except ApiError as error:
@@ -168,9 +173,7 @@ class BindQueue:
 
     def _finish(self, item: Pending, result: BindResult) -> None:
         outcome = BindOutcome.Name(result.outcome)
-        if item.span is not None:
-            item.span.set_attribute("orrery.bind.outcome", outcome)
-            item.span.end(self._clock.wall_ns())
+        self._end_span(item, result, outcome)
         if result.outcome not in (BOUND, ALREADY_BOUND):
             self._log.warning(
                 "bind_refused", pod=item.bind.pod.key, node=item.bind.node_name, outcome=outcome, reason=result.message
@@ -178,6 +181,40 @@ class BindQueue:
         self._on_done(item, result, BindDone(item.bind.pod.uid, _verdict(result), outcome))
         if result.outcome == FENCED:
             self._on_fenced(item.fence)
+
+    def _end_span(self, item: Pending, result: BindResult, outcome: str) -> None:
+        """Ends the bind's span; one that was not kept so far may be by rule, for what came of it."""
+        now_ns = self._clock.wall_ns()
+        error = "" if result.outcome in (BOUND, ALREADY_BOUND) else f"{outcome}: {result.message}"
+        about: dict[str, str | int] = {"orrery.bind.outcome": outcome, "orrery.bind.submissions": item.submissions}
+        if item.span is not None:
+            item.span.set_attributes(about)
+            if error:
+                item.span.set_status(Status(StatusCode.ERROR, error))
+            item.span.end(now_ns)
+            return
+        seconds = (now_ns - item.submitted_ns) / 1e9
+        parent = self._rules.keep(
+            item.traceparent, failed=bool(error), fenced=result.outcome == FENCED, seconds=seconds
+        )
+        if parent:
+            record_span(
+                "scheduler.bind",
+                parent=parent,
+                start_ns=item.submitted_ns,
+                end_ns=now_ns,
+                kind=SpanKind.CLIENT,
+                attributes={**_attributes(item.bind, item.fence), **about},
+                error=error,
+            )
+
+
+def _attributes(bind: Bind, fence: Fence) -> dict[str, str | int | Sequence[str]]:
+    return pod_attributes(bind.pod) | {
+        "k8s.node.name": bind.node_name,
+        "orrery.fencing_token": fence.token,
+        "orrery.lease": fence.lease,
+    }
 
 
 def _verdict(result: BindResult) -> BindVerdict:

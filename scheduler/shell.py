@@ -46,6 +46,7 @@ from services.model.cluster import ServiceView
 from services.model.node import NodeView, TopologyView
 from services.model.pod import PodView
 from services.runtime.logging import Logger, silent
+from services.runtime.sampling import sampling_rules
 from services.wire.cluster import namespace_labels, service_view
 from services.wire.node import node_view
 from services.wire.pod import PodDecoder
@@ -83,6 +84,7 @@ class SchedulerShell:
         self._log = log or silent()
         self._identity = identity
         self._laps = Laps(clock.wall_ns)
+        self._rules = sampling_rules(settings)
         profile = default_profile(settings.scheduler_name)
         self.machine = Machine([profile], settings.seed, self._laps.begin)
         self.attempts = AttemptLog(settings.name)
@@ -103,7 +105,7 @@ class SchedulerShell:
             on_stopped_leading=lambda: self._put(LeadershipChanged(leading=False)),
             log=self._log,
         )
-        self._binds = BindQueue(api, clock, rng, self._log, self._on_bind_done, self.elector.lost, profile)
+        self._binds = BindQueue(api, clock, rng, self._log, self._on_bind_done, self.elector.lost, profile, self._rules)
         self._evictions = EvictionQueue(api, clock, rng, self._log, self._put)
         self._reporter = Reporter(api, clock, rng, settings.name, self._log, lambda: self.elector.fence)
         self._informers = self._make_informers(api, rng)
@@ -220,7 +222,15 @@ class SchedulerShell:
 
     def _on_attempted(self, attempted: Attempted) -> str:
         end_ns, now = self._clock.wall_ns(), self._clock.monotonic()
-        traceparent = record_attempt(attempted, self._laps, end_ns, lambda at: end_ns - int((now - at) * 1e9))
+        fence = self.elector.fence
+        traceparent = record_attempt(
+            attempted,
+            self._laps,
+            end_ns,
+            lambda at: end_ns - int((now - at) * 1e9),
+            self._rules,
+            {"orrery.scheduler": self._settings.name, "orrery.fencing_token": fence.token if fence is not None else 0},
+        )
         laps = self._laps.durations()
         self.attempts.add(attempted, self._laps.start_ns, laps, trace_id_of(attempted.pod.traceparent))
         decision = attempted.decision

@@ -21,12 +21,10 @@ from apiserver.store.protocol import (
     Page,
     Put,
     Record,
-    Relation,
     StoreCompacted,
     StoreEvent,
     StoreInvalid,
     StoreTooLarge,
-    Target,
     TxnResult,
 )
 
@@ -117,22 +115,7 @@ class Mvcc:
         return TxnResult(self.revision, tuple(results))
 
     def _holds(self, compare: Compare) -> bool:
-        found = self._at(compare.key, self.revision)
-        if found is None:
-            actual = 0
-        elif compare.target is Target.CREATE_REVISION:
-            actual = found.create_revision
-        else:
-            actual = found.mod_revision
-        match compare.relation:
-            case Relation.EQUAL:
-                return actual == compare.revision
-            case Relation.NOT_EQUAL:
-                return actual != compare.revision
-            case Relation.GREATER:
-                return actual > compare.revision
-            case Relation.LESS:
-                return actual < compare.revision
+        return compare.holds(self._at(compare.key, self.revision))
 
     def _apply(self, write: Put | Delete, revision: int, events: list[StoreEvent]) -> None:
         current = self._at(write.key, revision)

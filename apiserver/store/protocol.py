@@ -45,6 +45,24 @@ class Compare:
     relation: Relation
     revision: int
 
+    def holds(self, record: "Record | None") -> bool:
+        """Whether it holds for the key's record (None: absent)."""
+        if record is None:
+            actual = 0
+        elif self.target is Target.CREATE_REVISION:
+            actual = record.create_revision
+        else:
+            actual = record.mod_revision
+        match self.relation:
+            case Relation.EQUAL:
+                return actual == self.revision
+            case Relation.NOT_EQUAL:
+                return actual != self.revision
+            case Relation.GREATER:
+                return actual > self.revision
+            case Relation.LESS:
+                return actual < self.revision
+
 
 @dataclass(frozen=True, slots=True)
 class Put:

@@ -54,6 +54,8 @@ class Decision:
     nodes_evaluated: int = 0
     feasible: int = 0
     rejections: list[Rejection] = field(default_factory=list)
+    # Nodes that each plugin took out, by (extension point, plugin); a node with several reasons counts once.
+    rejected: dict[tuple[str, str], int] = field(default_factory=dict)
     scores: list[NodeScore] = field(default_factory=list)
     failed_plugins: frozenset[str] = frozenset()
     message: str = ""
@@ -216,17 +218,20 @@ def _note_refusals(decision: Decision, filtering: Filtering, nodes: NodeTable) -
     refused = filtering.refused
     if refused is not None:
         reason = ", ".join(refused.reasons)
+        decision.rejected["PreFilter", refused.plugin] = nodes.count
         decision.rejections.append(Rejection(refused.plugin, reason, nodes.count, (), refused.code))
         decision.failed_plugins = frozenset((refused.plugin,))
         return
     if len(filtering.left_out):
         status = left_out_status(filtering.narrowed_by)
         names = ", ".join(filtering.narrowed_by)
+        decision.rejected["PreFilter", names] = len(filtering.left_out)
         examples = tuple(nodes.names[row] for row in filtering.left_out[:EXAMPLES_MAX])
         decision.rejections.append(Rejection(names, status.reasons[0], len(filtering.left_out), examples, status.code))
         failed.update(dict.fromkeys(filtering.narrowed_by))
     crowded: dict[tuple[str, str, Code], list[int]] = {}
     for row, status in filtering.crowded.items():
+        decision.rejected["Filter", status.plugin] = decision.rejected.get(("Filter", status.plugin), 0) + 1
         for reason in status.reasons:
             crowded.setdefault((status.plugin, reason, status.code), []).append(row)
     for (plugin, reason, code), rows in crowded.items():
@@ -235,6 +240,8 @@ def _note_refusals(decision: Decision, filtering: Filtering, nodes: NodeTable) -
         failed[plugin] = None
     for refusal in filtering.refusals:
         failed[refusal.plugin] = None
+        count = decision.rejected.get(("Filter", refusal.plugin), 0)
+        decision.rejected["Filter", refusal.plugin] = count + len(refusal.rows)
         _note_refusal(decision, refusal, nodes)
     decision.failed_plugins = frozenset(failed)
 

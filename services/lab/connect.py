@@ -17,6 +17,7 @@ from opentelemetry.trace import SpanKind
 from protos.orrery.v1 import scheduler_pb2
 from services.client.api import ApiClient
 from services.client.backoff import Backoff
+from services.lab.compose import ComposeFolder
 from services.lab.errors import LabError, MeshDown
 from services.lab.state import MeshFolder, MeshRecord, ProcessRecord
 from services.lab.supervisor import Supervisor
@@ -68,8 +69,7 @@ async def session(
     transport = GrpcTransport(rng)
     telemetry = None
     if traced:
-        settings = CommonSettings(name=CALLER, trace_store=str(folder.traces_path), trace_ratio=trace_ratio)
-        telemetry = configure(CALLER, settings)
+        telemetry = configure(CALLER, _telemetry_settings(folder, trace_ratio))
     channel = transport.connect(record.addresses("apiserver"), caller=CALLER)
     try:
         yield Session(folder, record, ApiClient(channel, timeout_seconds=timeout_seconds), transport, RealClock(), rng)
@@ -77,6 +77,13 @@ async def session(
         await channel.close()
         if telemetry is not None:
             telemetry.shutdown()
+
+
+def _telemetry_settings(folder: MeshFolder, trace_ratio: float) -> CommonSettings:
+    """The command's own spans go where those of the mesh's processes do."""
+    if isinstance(folder, ComposeFolder):
+        return CommonSettings(name=CALLER, otlp_endpoint=folder.otlp_endpoint(), trace_ratio=trace_ratio)
+    return CommonSettings(name=CALLER, trace_store=str(folder.traces_path), trace_ratio=trace_ratio)
 
 
 def require_up(folder: MeshFolder, *, degraded: bool = False) -> MeshRecord:

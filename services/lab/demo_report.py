@@ -7,7 +7,7 @@ from typing import Any
 from services.lab.columns import gpus_words
 from services.lab.demo_cluster import PodRun
 from services.lab.explain_view import explanation
-from services.lab.spans import settled_trace
+from services.lab.spans import settled_trace, trace_source
 from services.lab.state import MeshFolder
 from services.lab.trace_view import duration_text, trace_text
 from services.model.names import ANNOTATION_TRACEPARENT
@@ -31,7 +31,9 @@ def print_report(out: Any, folder: MeshFolder, pods: list[PodRun], traces: Path)
     if context is None:
         return
     trace_id = f"{context.trace_id:032x}"
-    spans = settled_trace(folder.traces_path, trace_id)
+    source = trace_source(folder)
+    spans = settled_trace(source, trace_id)
+    source.close()
     out.print()
     out.rule(f"the trace of {shown.name}", align="left", style="dim")
     out.print(trace_text(spans, out.width), soft_wrap=True)

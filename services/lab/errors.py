@@ -10,4 +10,6 @@ class MeshDown(LabError):
 
     def __init__(self, name: str) -> None:
         start = "orrery up" if name == "default" else f"orrery up --context {name}"
+        if name == "compose":
+            start = "make lab, or: docker compose up -d --wait"
         super().__init__(f"mesh {name!r} is not up; start it with: {start}")

@@ -234,9 +234,9 @@ def start_etcd(
         )
 
 
-def answers(client_port: int) -> bool:
-    """Whether the member at `client_port` says that it is healthy: it has a leader and can commit."""
-    connection = http.client.HTTPConnection(HOST, client_port, timeout=HEALTH_SECONDS_MAX)
+def answers(client_port: int, host: str = HOST) -> bool:
+    """Whether the member at `client_port` of `host` says that it is healthy: it has a leader and can commit."""
+    connection = http.client.HTTPConnection(host, client_port, timeout=HEALTH_SECONDS_MAX)
     try:
         connection.request("GET", "/health")
         answer = json.loads(connection.getresponse().read())

@@ -54,26 +54,33 @@ class MeshOptions:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRecord:
-    """One process. `port` is where it serves on loopback; `peer_port` is etcd's second one; `pid` 0: not started."""
+    """One process. `port` is where it serves, 0 where it cannot be reached; `peer_port` is its second one (etcd's peers,
+    the trace store's queries); `pid` 0: not started. One that Docker runs has its container's name, and Docker's words
+    for its `state` and `health`.
+    """
 
     name: str
     port: int
     pid: int = 0
     began: float = 0.0
     peer_port: int = 0
+    host: str = "127.0.0.1"
+    container: str = ""
+    state: str = ""
+    health: str = ""
 
     @property
     def program(self) -> str:
         """ "apiserver" for apiserver-0."""
-        return "etcd" if self.name == "etcd" else self.name.rpartition("-")[0]
+        return self.name.rpartition("-")[0] if self.name[-1:].isdigit() else self.name
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     def alive(self) -> bool:
-        """Whether this very process still runs."""
-        return self.find() is not None
+        """Whether this very process still runs; a paused container does."""
+        return self.state in ("running", "paused") if self.container else self.find() is not None
 
     def find(self) -> psutil.Process | None:
         """The process, None when it is gone (a zombie that nobody has reaped is gone)."""
@@ -107,7 +114,8 @@ class MeshRecord:
         return tuple(process for process in self.processes if process.program == program)
 
     def addresses(self, program: str) -> list[str]:
-        return [process.address for process in self.of(program)]
+        """Where those that can be reached serve."""
+        return [process.address for process in self.of(program) if process.port]
 
     def with_process(self, changed: ProcessRecord) -> "MeshRecord":
         return replace(

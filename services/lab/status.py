@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rich.console import Group
 
 REFRESH_SECONDS = 1.0
-HEALTHY, STARTING, GONE = "healthy", "not serving", "not running"
-_STYLE = {HEALTHY: "green", STARTING: "yellow", GONE: "red"}
+HEALTHY, STARTING, GONE, PAUSED = "healthy", "not serving", "not running", "paused"
+_STYLE = {HEALTHY: "green", STARTING: "yellow", GONE: "red", PAUSED: "yellow"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +89,12 @@ async def _picture(client: Session, phases: Iterable[str] | None, ready: Collect
 
 
 async def _process_status(client: Session, process: ProcessRecord) -> ProcessStatus:
+    if process.container:
+        return ProcessStatus(process, await _container_health(client, process), 0, 0.0)
     running = process.find()
     if running is None:
         return ProcessStatus(process, GONE, 0, 0.0)
-    if process.program == "etcd":
-        serving = etcd.answers(process.port)
-    else:
-        serving = await healthy(client.transport, process)
+    serving = await _serves(client, process)
     try:
         with running.oneshot():
             times = running.cpu_times()
@@ -104,6 +103,23 @@ async def _process_status(client: Session, process: ProcessRecord) -> ProcessSta
             )
     except psutil.Error:
         return ProcessStatus(process, GONE, 0, 0.0)
+
+
+async def _container_health(client: Session, process: ProcessRecord) -> str:
+    """What the process itself says where it can be reached, else what Docker says."""
+    if process.state == "paused":
+        return PAUSED
+    if not process.alive():
+        return GONE
+    if process.port:
+        return HEALTHY if await _serves(client, process) else STARTING
+    return HEALTHY if process.health == "healthy" else STARTING
+
+
+async def _serves(client: Session, process: ProcessRecord) -> bool:
+    if process.program == "etcd":
+        return etcd.answers(process.port, process.host)
+    return await healthy(client.transport, process)
 
 
 def _phase(value: bytes, _resource_version: str) -> str:
@@ -155,14 +171,14 @@ def _process_table(status: MeshStatus) -> Any:
     for item in status.processes:
         told = status.schedulers.get(item.process.name)
         role = "" if told is None else "leader" if told.leader else "standby"
-        gone = item.health == GONE
+        known = item.health != GONE and not item.process.container
         table.add_row(
             item.process.name,
             f"[{_STYLE[item.health]}]{item.health}[/]",
-            "-" if gone else str(item.process.pid),
-            item.process.address,
-            "-" if gone else f"{item.memory_bytes / 2**20:.0f} MiB",
-            "-" if gone else f"{item.cpu_seconds:.1f} s",
+            str(item.process.pid) if known else "-",
+            item.process.address if item.process.port else "inside only",
+            f"{item.memory_bytes / 2**20:.0f} MiB" if known else "-",
+            f"{item.cpu_seconds:.1f} s" if known else "-",
             role,
         )
     return table

@@ -46,6 +46,9 @@ _CHANNEL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", CONNECT_BACKOFF_MS_MAX),
+    # A container that comes back may have another address, and one that starts late has no name before.
+    ("grpc.dns_min_time_between_resolutions_ms", CONNECT_BACKOFF_MS_MAX),
+    ("grpc.dns_ares_query_timeout", 2 * CONNECT_BACKOFF_MS_MAX),
     # Two channels of one process to one target must not share a broken connection's back-off.
     ("grpc.use_local_subchannel_pool", 1),
 ]

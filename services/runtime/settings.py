@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 S = TypeVar("S")
+# Kept here, so that settings import nothing of telemetry; services.runtime.sampling says what each means.
+TRACE_RULES = ("failed", "fenced", "slow", "preempting")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -38,6 +40,10 @@ class CommonSettings:
     trace_store: str = option("path of the span database; spans go there when no OTLP endpoint is given", "")
     otlp_endpoint: str = option("host:port of an OTLP/gRPC collector, such as Jaeger's 4317", "")
     trace_ratio: float = option("share of new traces that are kept, 0 to 1; a caller's decision is followed", 1.0)
+    trace_always: tuple[str, ...] = option(
+        f"what is kept whatever the ratio says, of {', '.join(TRACE_RULES)}; or none", TRACE_RULES
+    )
+    trace_slow_seconds: float = option("from when a step counts as slow", 1.0)
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -46,6 +52,14 @@ class CommonSettings:
             raise SettingsError(f"--log-level {self.log_level!r} is none of {', '.join(LOG_LEVELS)}")
         if not 0 <= self.trace_ratio <= 1:
             raise SettingsError(f"--trace-ratio {self.trace_ratio} is not between 0 and 1")
+        if unknown := [
+            rule for rule in self.trace_always if rule not in TRACE_RULES and self.trace_always != ("none",)
+        ]:
+            raise SettingsError(
+                f"--trace-always {unknown[0]!r} is none of {', '.join(TRACE_RULES)}, and not none alone"
+            )
+        if self.trace_slow_seconds < 0:
+            raise SettingsError(f"--trace-slow-seconds {self.trace_slow_seconds} must not be negative")
         check_address("--listen", self.listen)
 
 

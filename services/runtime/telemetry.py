@@ -5,40 +5,62 @@ often after the fact, from times that a hot path noted as plain numbers (`record
 else to the lab's own store, else nowhere; then all of this costs next to nothing.
 """
 
+import threading
 from collections.abc import Mapping, Sequence
-from functools import cache
-from typing import Any
+from dataclasses import dataclass
+from functools import cache, lru_cache
 
+import structlog
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import Event, ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.id_generator import IdGenerator
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from services.runtime.settings import CommonSettings
-from services.tracestore.exporter import SqliteSpanExporter
+from services.runtime.span_exporters import CountingExporter, otlp_exporter
+from services.spans.exporter import SqliteSpanExporter
 
 QUEUE_SPANS_MAX = 65_536
 EXPORT_BATCH_SPANS = 2_048
 EXPORT_PERIOD_MS = 500
-FLUSH_MS_MAX = 1_500
+FLUSH_SECONDS_MAX = 1.0
 _TRACER_NAME = "orrery"
 
 Attributes = Mapping[str, str | int | float | bool | Sequence[str]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Recorder:
+    """What `record_span` needs of the provider."""
+
+    processor: SpanProcessor
+    resource: Resource
+    ids: IdGenerator
+
+
+_recorder: _Recorder | None = None
+_ODD = frozenset("13579bdf")
+_SCOPE = InstrumentationScope(_TRACER_NAME)
+_UNSET = Status(StatusCode.UNSET)
+
+
 class Telemetry:
-    """The provider of this process; `shutdown` flushes within FLUSH_MS_MAX."""
+    """The provider of this process; `shutdown` writes what is left, within FLUSH_SECONDS_MAX."""
 
     def __init__(self, provider: TracerProvider | None) -> None:
         self._provider = provider
 
     def shutdown(self) -> None:
         if self._provider is not None:
-            self._provider.force_flush(FLUSH_MS_MAX)
-            self._provider.shutdown()
+            # The library waits up to 30 s for a collector that hangs; a process that stops has no such time.
+            ending = threading.Thread(target=self._provider.shutdown, daemon=True)
+            ending.start()
+            ending.join(FLUSH_SECONDS_MAX)
 
 
 def configure(service_name: str, settings: CommonSettings) -> Telemetry:
@@ -50,27 +72,25 @@ def configure(service_name: str, settings: CommonSettings) -> Telemetry:
         resource=Resource.create({"service.name": service_name, "service.instance.id": settings.name}),
         sampler=ParentBased(TraceIdRatioBased(settings.trace_ratio)),
     )
-    provider.add_span_processor(
-        BatchSpanProcessor(
-            exporter,
-            max_queue_size=QUEUE_SPANS_MAX,
-            max_export_batch_size=EXPORT_BATCH_SPANS,
-            schedule_delay_millis=EXPORT_PERIOD_MS,
-        )
+    processor = BatchSpanProcessor(
+        exporter,
+        max_queue_size=QUEUE_SPANS_MAX,
+        max_export_batch_size=EXPORT_BATCH_SPANS,
+        schedule_delay_millis=EXPORT_PERIOD_MS,
     )
+    provider.add_span_processor(processor)
     trace.set_tracer_provider(provider)
+    global _recorder  # noqa: PLW0603 - the SDK's provider is as global, and set at the same moment
+    _recorder = _Recorder(processor, provider.resource, provider.id_generator)
     return Telemetry(provider)
 
 
 def _exporter(settings: CommonSettings) -> SpanExporter | None:
-    if settings.otlp_endpoint:
-        # Imported here: a mesh with its own store does not pay for the OTLP modules at start.
-        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
-
-        return OTLPSpanExporter(endpoint=settings.otlp_endpoint, insecure=True, timeout=2)
-    if settings.trace_store:
-        return SqliteSpanExporter(settings.trace_store)
-    return None
+    destination = settings.otlp_endpoint or settings.trace_store
+    if not destination:
+        return None
+    inner = otlp_exporter(destination) if settings.otlp_endpoint else SqliteSpanExporter(destination)
+    return CountingExporter(inner, destination, structlog.get_logger(process=settings.name))
 
 
 @cache
@@ -79,6 +99,7 @@ def tracer() -> trace.Tracer:
     return trace.get_tracer(_TRACER_NAME)
 
 
+@lru_cache(maxsize=4096)
 def parse_traceparent(traceparent: str) -> SpanContext | None:
     """The span that a W3C traceparent (version 00) names, None when the text names none."""
     parts = traceparent.split("-")
@@ -90,6 +111,11 @@ def parse_traceparent(traceparent: str) -> SpanContext | None:
         return None
     context = SpanContext(trace_id, span_id, is_remote=True, trace_flags=TraceFlags(flags))
     return context if context.is_valid else None
+
+
+def is_sampled(traceparent: str) -> bool:
+    """Whether the trace is kept, by the lowest bit of its flags: 01, or 03 of an id that is random (W3C level 2)."""
+    return traceparent[-1:] in _ODD
 
 
 def context_from(traceparent: str) -> Context:
@@ -128,19 +154,32 @@ def record_span(
     """Makes a span that is already over and returns its traceparent, to parent others with.
 
     `parent` and `links` are traceparents; times are Unix nanoseconds; an event is (name, time, attributes). Without a
-    valid parent, or when nothing listens, no span is made and `parent` comes back.
+    valid and sampled parent, or when nothing listens, no span is made and `parent` comes back.
+
+    The span goes to the processor as a finished one: beginning and ending it through the SDK costs several times as much,
+    and hot paths make a dozen for each pod.
     """
-    if parse_traceparent(parent) is None:
+    recorder = _recorder
+    if recorder is None or not is_sampled(parent):
         return parent
-    linked: list[Any] = [Link(context) for text in links if (context := parse_traceparent(text)) is not None]
-    span = tracer().start_span(
-        name, context=context_from(parent), kind=kind, attributes=attributes, links=linked or None, start_time=start_ns
+    context = parse_traceparent(parent)
+    if context is None:
+        return parent
+    span_id = recorder.ids.generate_span_id()
+    own = SpanContext(context.trace_id, span_id, False, context.trace_flags, context.trace_state)
+    span = ReadableSpan(
+        name,
+        context=own,
+        parent=context,
+        resource=recorder.resource,
+        attributes=dict(attributes) if attributes else {},
+        events=[Event(event_name, event_attributes, at_ns) for event_name, at_ns, event_attributes in events],
+        links=[Link(linked) for text in links if (linked := parse_traceparent(text)) is not None],
+        kind=kind,
+        status=Status(StatusCode.ERROR, error) if error else _UNSET,
+        start_time=start_ns,
+        end_time=max(start_ns, end_ns),
+        instrumentation_scope=_SCOPE,
     )
-    if not span.is_recording():
-        return parent
-    for event_name, at_ns, event_attributes in events:
-        span.add_event(event_name, event_attributes, at_ns)
-    if error:
-        span.set_status(Status(StatusCode.ERROR, error))
-    span.end(max(start_ns, end_ns))
-    return traceparent_of(span)
+    recorder.processor.on_end(span)
+    return f"{parent[:36]}{span_id:016x}{parent[52:]}"

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from apiserver.store.etcd import EtcdStore
-from apiserver.store.protocol import Member, StoreOutcomeUnknown, TxnResult
+from apiserver.store.protocol import Member, Record, StoreOutcomeUnknown, TxnResult
 from protos.orrery.v1.api_pb2 import (
     ALREADY_BOUND,
     BOUND,
@@ -106,6 +106,53 @@ async def test_a_deposed_leader_is_fenced_and_writes_nothing(etcd_store: EtcdSto
         assert not late.comparisons.epoch
         assert (await allocation(api.client)).status.in_use["pods"] == "0"
         assert (await api.client.bind(binding(made, "n1"), fence=new)).outcome == BOUND
+
+
+@pytest.mark.parametrize("place", ["n1", "n2"])
+async def test_a_deposed_leader_is_fenced_also_where_its_successor_has_bound_the_pod(
+    etcd_store: EtcdStore, place: str
+) -> None:
+    """Two leaders that see the same often choose the same: that is no answer to the first one's late bind."""
+    async with api_servers([etcd_store]) as (api,):
+        old = await lead(api.client)
+        for name in ("n1", "n2"):
+            await ready_node(api.client, name)
+        made = await created(api.client, pod("a"))
+        new = await take_over(api.client, "scheduler-b")
+        assert (await api.client.bind(binding(made, place), fence=new)).outcome == BOUND
+        assert (await api.client.bind(binding(made, "n1"), fence=old)).outcome == FENCED
+        assert (await api.client.bind(binding(made, place), fence=new)).outcome == ALREADY_BOUND
+
+
+async def test_a_bind_that_had_landed_is_already_bound_also_after_its_leader_was_deposed(etcd_store: EtcdStore) -> None:
+    async with api_servers([etcd_store]) as (api,):
+        old = await lead(api.client)
+        await ready_node(api.client)
+        made = await created(api.client, pod("a"))
+        assert (await api.client.bind(binding(made, "n1"), fence=old)).outcome == BOUND
+        await take_over(api.client, "scheduler-b")
+        assert (await api.client.bind(binding(made, "n1"), fence=old)).outcome == ALREADY_BOUND
+
+
+async def test_the_late_binds_of_a_deposed_leader_are_read_once(etcd_store: EtcdStore) -> None:
+    reads = 0
+    get = etcd_store.get
+
+    async def counted(key: bytes, *, revision: int = 0) -> Record | None:
+        nonlocal reads
+        reads += 1
+        return await get(key, revision=revision)
+
+    async with api_servers([etcd_store]) as (api,):
+        old = await lead(api.client)
+        await ready_node(api.client)
+        pods = [await created(api.client, pod(f"a{number}")) for number in range(40)]
+        new = await take_over(api.client, "scheduler-b")
+        await api.client.bind_batch([binding(made, "n1") for made in pods], fence=new)
+        etcd_store.get = counted  # type: ignore[method-assign]
+        late = await api.client.bind_batch([binding(made, "n1") for made in pods], fence=old)
+    assert {result.outcome for result in late} == {FENCED}
+    assert reads <= 40 + 3, "each pod once, and the ledger's two keys and the epoch once for all"
 
 
 async def test_the_epoch_is_compared_in_the_transaction_itself(etcd_store: EtcdStore, etcd: Etcd) -> None:

@@ -1,7 +1,7 @@
 """A trace as a tree of lines."""
 
 from services.lab.trace_view import attributes_text, bar, duration_text, trace_json, trace_rows, trace_text
-from services.tracestore.store import SpanRecord
+from services.spans.store import SpanRecord
 
 MS = 1_000_000
 

@@ -127,10 +127,11 @@ def print_processes(out: Any, record: MeshRecord) -> None:
 @click.pass_context
 def down(ctx: click.Context, purge: bool) -> None:
     """Stop a mesh. Its state stays, and `orrery up` continues there, unless --purge."""
+    from services.lab.compose import COMPOSE
     from services.lab.supervisor import Supervisor
 
     folder = ctx.ensure_object(Selection).folder
-    if not folder.path.exists():
+    if folder.name != COMPOSE and not folder.path.exists():
         click.echo(f"mesh {folder.name!r} does not exist; there is nothing to stop")
         return
     with folder.lock():

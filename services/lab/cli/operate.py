@@ -38,6 +38,9 @@ def kill(ctx: click.Context, process: str, leader: bool, signal_name: str) -> No
     if record is None or not record.running:
         raise MeshDown(folder.name)
     target = run(_leader(folder, record, process)) if leader else _target(record, process)
+    if target.container:
+        _signal_container(target, number)
+        return
     found = target.find()
     if found is None:
         raise LabError(f"{target.name} does not run; start what is missing with: orrery up")
@@ -49,6 +52,16 @@ def kill(ctx: click.Context, process: str, leader: bool, signal_name: str) -> No
     if number == signal.SIGKILL:
         _wait_dead(target)
     click.echo(f"sent {number.name} to {target.name} (pid {target.pid})")
+
+
+def _signal_container(target: ProcessRecord, number: signal.Signals) -> None:
+    """Docker's own kill, so that Docker knows that it was meant and does not start the container again."""
+    from services.lab.compose import REMOTE, docker
+
+    if target.container == REMOTE:
+        raise LabError(f"from inside the mesh nobody can be killed; on the host: docker kill {target.name}")
+    docker("kill", "--signal", number.name, target.container)
+    click.echo(f"sent {number.name} to {target.name} (container {target.container}); again: docker compose up -d")
 
 
 def _signal(name: str) -> signal.Signals:
@@ -100,7 +113,11 @@ def logs(ctx: click.Context, process: str, follow: bool, tail: int, raw: bool) -
     record = folder.read()
     if record is None:
         raise MeshDown(folder.name)
-    name = _target(record, process).name
+    target = _target(record, process)
+    if target.container:
+        _container_logs(target, follow=follow, tail=tail, raw=raw)
+        return
+    name = target.name
     path = folder.log_path(name)
     if not path.exists():
         raise LabError(f"{name} has written no log yet ({path})")
@@ -110,6 +127,20 @@ def logs(ctx: click.Context, process: str, follow: bool, tail: int, raw: bool) -
             _say(line, raw=raw)
         if follow:
             _follow(log, raw=raw)
+
+
+def _container_logs(target: ProcessRecord, *, follow: bool, tail: int, raw: bool) -> None:
+    import subprocess
+
+    command = ["docker", "logs", "--tail", str(tail) if tail else "all", target.container]
+    if follow:
+        command.insert(2, "--follow")
+    try:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as reading:
+            for line in reading.stdout or ():
+                _say(line.rstrip("\n"), raw=raw)
+    except FileNotFoundError:
+        raise LabError(f"there is no docker command here to read the log of {target.name} with") from None
 
 
 def _say(line: str, *, raw: bool) -> None:
@@ -144,7 +175,7 @@ def env(ctx: click.Context) -> None:
         "ORRERY_APISERVERS": ",".join(record.addresses("apiserver")),
         "ORRERY_SCHEDULERS": ",".join(record.addresses("scheduler")),
         "ORRERY_ETCD": ",".join(record.addresses("etcd")),
-        "ORRERY_TRACE_STORE": str(folder.traces_path),
+        **_trace_settings(folder),
         "ETCDCTL_API": "3",
         "ETCDCTL_ENDPOINTS": ",".join(record.addresses("etcd")),
     }
@@ -152,6 +183,14 @@ def env(ctx: click.Context) -> None:
         settings["ORRERY_HOME"] = str(Path(home).expanduser().absolute())
     for name, value in settings.items():
         click.echo(f"export {name}={shlex.quote(value)}")
+
+
+def _trace_settings(folder: MeshFolder) -> dict[str, str]:
+    from services.lab.compose import ComposeFolder
+
+    if isinstance(folder, ComposeFolder):
+        return {"ORRERY_TRACE_QUERY": folder.trace_query_url()}
+    return {"ORRERY_TRACE_STORE": str(folder.traces_path)}
 
 
 @click.command()

@@ -23,9 +23,10 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("A first look", "load", ("demo",)),
     ("The mesh", "mesh", ("up", "status", "down")),
     ("Objects", "objects", ("apply", "get", "delete")),
-    ("Understanding", "insight", ("explain", "trace", "topo", "check")),
+    ("Understanding", "insight", ("explain", "trace", "traces", "topo", "check")),
     ("Understanding", "conformance", ("conformance",)),
     ("Load and faults", "load", ("replay",)),
+    ("Load and faults", "rehearse", ("storm", "wait", "leader")),
     ("Load and faults", "operate", ("kill",)),
     ("This machine", "operate", ("logs", "env", "doctor")),
 )
@@ -40,7 +41,9 @@ class Selection:
 
     @property
     def folder(self) -> MeshFolder:
-        return MeshFolder(home_folder(), self.context)
+        from services.lab.compose import COMPOSE, ComposeFolder
+
+        return ComposeFolder() if self.context == COMPOSE else MeshFolder(home_folder(), self.context)
 
 
 class Commands(click.Group):
@@ -148,7 +151,7 @@ def console(*, stderr: bool = False) -> Any:
     envvar="ORRERY_CONTEXT",
     default=MESH_DEFAULT,
     show_default=True,
-    help="Name of the mesh; several run side by side.",
+    help="Name of the mesh; several run side by side. 'compose' is the one that Docker Compose runs.",
 )
 @click.version_option(package_name="orrery-mesh", prog_name="orrery")
 @click.pass_context

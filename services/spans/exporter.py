@@ -1,36 +1,28 @@
 """OpenTelemetry spans into the store. Runs on the batch processor's thread, never on the event loop."""
 
-import sqlite3
 from collections.abc import Sequence
 
-import structlog
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanContext
 
-from services.tracestore.store import SpanRecord, SpanStore
+from services.spans.store import SERVICE_MISSING, SpanRecord, SpanStore
 
 
 class SqliteSpanExporter(SpanExporter):
-    """Writes batches to a SpanStore. A store that cannot be written costs its spans: one warning, and a count."""
+    """Writes batches to a SpanStore, which is opened with the first one.
+
+    Raises sqlite3.Error or SpanStoreError when it cannot: whoever stands around it counts that.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._store: SpanStore | None = None
-        self._warned = False
-        self.dropped = 0
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        try:
-            if self._store is None:
-                self._store = SpanStore(self._path)
-            self._store.write([span_record(span) for span in spans])
-        except sqlite3.Error as error:
-            self.dropped += len(spans)
-            if not self._warned:
-                self._warned = True
-                structlog.get_logger().warning("spans_dropped", path=self._path, reason=str(error))
-            return SpanExportResult.FAILURE
+        if self._store is None:
+            self._store = SpanStore(self._path)
+        self._store.write([span_record(span) for span in spans])
         return SpanExportResult.SUCCESS
 
     def shutdown(self) -> None:
@@ -43,19 +35,25 @@ def span_record(span: ReadableSpan) -> SpanRecord:
     """A finished OpenTelemetry span as the store keeps it."""
     context = span.get_span_context()
     assert context is not None
-    resource = span.resource.attributes
+    resource = dict(span.resource.attributes)
+    scope = span.instrumentation_scope
+    status = span.status
     return SpanRecord(
         trace_id=f"{context.trace_id:032x}",
         span_id=f"{context.span_id:016x}",
         parent_id=f"{span.parent.span_id:016x}" if span.parent is not None else "",
-        service=str(resource.get("service.name", "")),
+        service=str(resource.pop("service.name", SERVICE_MISSING)),
         instance=str(resource.get("service.instance.id", "")),
         name=span.name,
         kind=span.kind.name,
         start_ns=span.start_time or 0,
         end_ns=span.end_time or 0,
-        error="" if span.status.is_ok or span.status.is_unset else (span.status.description or "error"),
+        status="" if status.is_unset else "OK" if status.is_ok else "ERROR",
+        error=status.description or "",
+        scope=scope.name if scope is not None else "",
+        scope_version=scope.version or "" if scope is not None else "",
         attributes=dict(span.attributes or {}),
+        resource=resource,
         events=tuple((event.name, event.timestamp, dict(event.attributes or {})) for event in span.events),
         links=tuple(_link(link.context) for link in span.links),
     )

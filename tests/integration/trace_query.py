@@ -1,0 +1,74 @@
+"""Asking a query API, and putting two answers into one form: what depends on the instance alone is taken out."""
+
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from typing import Any
+
+import grpc
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
+
+WAIT_SECONDS_MAX = 30.0
+
+
+def export(otlp: str, request: ExportTraceServiceRequest) -> None:
+    """Sends spans, as soon as somebody listens."""
+    with grpc.insecure_channel(otlp) as channel:
+        TraceServiceStub(channel).Export(request, timeout=WAIT_SECONDS_MAX, wait_for_ready=True)
+
+
+def ask(url: str, path: str, **parameters: Any) -> tuple[int, Any]:
+    """(status, parsed body) of a GET; a list among the parameters is given several times."""
+    query = urllib.parse.urlencode(parameters, doseq=True)
+    try:
+        with urllib.request.urlopen(f"{url}{path}?{query}", timeout=WAIT_SECONDS_MAX) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+
+
+def wait_for_traces(url: str, wanted: dict[str, int]) -> None:
+    """Returns once each trace has so many spans. Raises TimeoutError."""
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while time.monotonic() < deadline:
+        try:
+            answers = {trace_id: ask(url, f"/api/traces/{trace_id}")[1]["data"] for trace_id in wanted}
+        except OSError:
+            answers = {}
+        if answers and all(data and len(data[0]["spans"]) >= wanted[trace_id] for trace_id, data in answers.items()):
+            return
+        time.sleep(0.1)
+    raise TimeoutError(f"{url} does not have {wanted}")
+
+
+def normal(value: Any) -> Any:
+    """An answer without what two right instances may do differently.
+
+    Order: of traces, spans, services. Names of processes (p1, p2) within an answer. `warnings`: Jaeger notes there what
+    its adjuster of clock skew would have done, which is about its own work and not about the spans. Words of Go's JSON
+    parser after "cannot unmarshal JSON".
+    """
+    match value:
+        case {"spans": list() as spans, "processes": dict() as processes}:
+            named = {key: json.dumps(normal(process), sort_keys=True) for key, process in processes.items()}
+            plain = [normal({**span, "processID": named[span["processID"]]}) for span in spans]
+            return {"spans": sorted(plain, key=lambda span: span["spanID"]), "processes": sorted(set(named.values()))}
+        case {"msg": str() as message} if "cannot unmarshal JSON" in message:
+            return {**value, "msg": message.partition(": ")[0]}
+        case dict():
+            return {
+                key: _ordered(normal(item)) if key == "data" else normal(item)
+                for key, item in value.items()
+                if key != "warnings"
+            }
+        case list():
+            return [normal(item) for item in value]
+        case _:
+            return value
+
+
+def _ordered(data: Any) -> Any:
+    return sorted(data, key=lambda item: json.dumps(item, sort_keys=True)) if isinstance(data, list) else data
