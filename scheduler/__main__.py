@@ -23,7 +23,7 @@ async def serve(process: Process[SchedulerSettings]) -> None:
     identity = f"{settings.name}_{uuid.uuid4()}"
     channel = process.transport.connect(settings.apiserver, caller=settings.name)
     shell = SchedulerShell(ApiClient(channel), process.clock, settings, process.rng, identity, process.log)
-    inspection = InspectionService(shell.status, shell.attempts)
+    inspection = InspectionService(shell.status, shell.attempts, shell.configuration)
     server = await process.transport.serve(settings.listen, [Service(DESCRIPTOR, inspection)])
     process.log.info("listening", address=server.address, identity=identity)
     try:

@@ -8,7 +8,7 @@ changed, in which case it can no longer land.
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
@@ -65,7 +65,7 @@ class BindQueue:
         log: Logger,
         on_done: Callable[[Pending, BindResult, BindDone], None],
         on_fenced: Callable[[Fence], None],
-        profile: Profile,
+        profiles: Mapping[str, Profile],
         rules: SamplingRules | None = None,
     ) -> None:
         self._api = api
@@ -74,7 +74,7 @@ class BindQueue:
         self._log = log
         self._on_done = on_done
         self._on_fenced = on_fenced
-        self._profile = profile
+        self.profiles = profiles
         self._rules = rules or SamplingRules()
         self._waiting: deque[Pending] = deque()
         self._arrived = asyncio.Event()
@@ -130,7 +130,7 @@ class BindQueue:
     async def _send(self, batch: list[Pending]) -> None:
         try:
             backoff = Backoff(self._rng)
-            if self._profile.pre_bind:
+            if any(profile.pre_bind for profile in self.profiles.values()):
                 batch = [item for item in batch if await self._pre_bind(item)]
             while batch:
                 batch = await self._submit(batch)
@@ -139,9 +139,14 @@ class BindQueue:
         finally:
             self._slots.release()
 
+    def _profile(self, item: Pending) -> Profile | None:
+        """The pod's; None when a configuration since has none of that name."""
+        return self.profiles.get(item.bind.pod.spec.scheduler_name)
+
     async def _pre_bind(self, item: Pending) -> bool:
         """Whether every PreBind plugin lets it pass; if not, the place is given up."""
-        for plugin in self._profile.pre_bind:
+        profile = self._profile(item)
+        for plugin in profile.pre_bind if profile is not None else ():
             status = await plugin.pre_bind(item.bind.pod, item.bind.node_name)
             if not status.ok:
                 why = f"{plugin.name}: {', '.join(status.reasons)}"
@@ -167,7 +172,8 @@ class BindQueue:
             else:
                 self._finish(item, result)
                 if result.outcome in (BOUND, ALREADY_BOUND):
-                    for plugin in self._profile.post_bind:
+                    profile = self._profile(item)
+                    for plugin in profile.post_bind if profile is not None else ():
                         await plugin.post_bind(item.bind.pod, item.bind.node_name)
         return again
 

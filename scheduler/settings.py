@@ -12,7 +12,10 @@ class SchedulerSettings(CommonSettings):
     """See `python -m scheduler --help`."""
 
     apiserver: tuple[str, ...] = option("host:port of each API server", ("127.0.0.1:6443",))
-    scheduler_name: str = option("spec.schedulerName of the pods that it schedules", SCHEDULER_NAME_DEFAULT)
+    config: str = option("path of a KubeSchedulerConfiguration; it is watched, and read again when it changes", "")
+    scheduler_name: str = option(
+        "spec.schedulerName of the pods that it schedules, without --config", SCHEDULER_NAME_DEFAULT
+    )
     lease: str = option("namespace/name of the Lease that its replicas share", f"{NAMESPACE_SYSTEM}/{LEASE_SCHEDULER}")
     lease_duration_seconds: float = option("how long a leader that fell silent is waited for", 15.0)
     renew_deadline_seconds: float = option("how long a leader that cannot renew goes on", 10.0)

@@ -14,6 +14,7 @@ from protos.orrery.v1.api_pb2 import BindResult, Fence
 from protos.orrery.v1.scheduler_pb2 import SchedulerStatus
 from scheduler.attempts import AttemptLog
 from scheduler.binding import BindQueue, Pending
+from scheduler.configuration.types import SchedulerConfiguration
 from scheduler.core.machine import (
     Attempted,
     Bind,
@@ -33,8 +34,10 @@ from scheduler.core.machine import (
     TopologyChanged,
     WakeAt,
 )
+from scheduler.core.profile import Profile
 from scheduler.evicting import EvictionQueue
 from scheduler.plugins.registry import default_profile
+from scheduler.reloading import ConfigurationKeeper, profiles_changed
 from scheduler.reporting import Reporter
 from scheduler.settings import SchedulerSettings
 from scheduler.tracing import Laps, record_attempt, trace_id_of
@@ -85,8 +88,12 @@ class SchedulerShell:
         self._identity = identity
         self._laps = Laps(clock.wall_ns)
         self._rules = sampling_rules(settings)
-        profile = default_profile(settings.scheduler_name)
-        self.machine = Machine([profile], settings.seed, self._laps.begin)
+        self.configuration = ConfigurationKeeper(settings.config, clock, self._log, self._on_configuration)
+        profiles = self._first_profiles(settings)
+        self.machine = Machine(list(profiles.values()), settings.seed, self._laps.begin)
+        # The file's backoff times.
+        current = self.configuration.current
+        self.machine.queue.reconfigure(profiles, current.backoff_first_seconds, current.backoff_seconds_max, 0.0)
         self.attempts = AttemptLog(settings.name)
         self._inbox: deque[Event] = deque()
         self._wake = asyncio.Event()
@@ -105,10 +112,28 @@ class SchedulerShell:
             on_stopped_leading=lambda: self._put(LeadershipChanged(leading=False)),
             log=self._log,
         )
-        self._binds = BindQueue(api, clock, rng, self._log, self._on_bind_done, self.elector.lost, profile, self._rules)
+        self._binds = BindQueue(
+            api, clock, rng, self._log, self._on_bind_done, self.elector.lost, profiles, self._rules
+        )
         self._evictions = EvictionQueue(api, clock, rng, self._log, self._put)
         self._reporter = Reporter(api, clock, rng, settings.name, self._log, lambda: self.elector.fence)
         self._informers = self._make_informers(api, rng)
+
+    def _first_profiles(self, settings: SchedulerSettings) -> dict[str, Profile]:
+        if not settings.config:
+            return {settings.scheduler_name: default_profile(settings.scheduler_name)}
+        return {profile.scheduler_name: profile for profile in profiles_changed(self.configuration.current).profiles}
+
+    def _on_configuration(self, configuration: SchedulerConfiguration) -> None:
+        """Another file is in force: pods of its new profiles, which were not ours so far, come in from the cache."""
+        changed = profiles_changed(configuration)
+        self._put(changed)
+        known = set(self._binds.profiles)
+        self._binds.profiles = {profile.scheduler_name: profile for profile in changed.profiles}
+        new = set(self._binds.profiles) - known
+        for pod in list(self._informers[-1].cache.values()):
+            if pod.spec.scheduler_name in new:
+                self._put(PodChanged(None, pod))
 
     def _make_informers(self, api: ApiClient, rng: random.Random) -> Informers:
         """Pods last: what they are placed by is known when they come, as far as order can do that."""
@@ -177,6 +202,7 @@ class SchedulerShell:
             tasks.create_task(self._evictions.run())
             tasks.create_task(self._reporter.run())
             tasks.create_task(self._step_for_ever())
+            tasks.create_task(self.configuration.run())
             await asyncio.gather(*(informer.wait_synced() for informer in self._informers))
             await self.elector.run()
 
@@ -271,4 +297,5 @@ class SchedulerShell:
             nodes=self.machine.nodes.count,
             pods=self.machine.pods,
             synced=self.synced,
+            configuration_error=self.configuration.error,
         )

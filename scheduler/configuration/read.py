@@ -1,6 +1,7 @@
 """A file's text to a configuration, or to everything that is wrong with it."""
 
 import re
+from functools import cache
 from typing import Any
 
 from protos.orrery.v1 import scheduler_configuration_pb2 as pb
@@ -17,6 +18,7 @@ from scheduler.configuration.types import (
     ProfileConfiguration,
     SchedulerConfiguration,
 )
+from scheduler.plugins.registry import PLUGINS
 from services.model.names import SCHEDULER_NAME_DEFAULT
 from services.wire.codec import FieldErrors, from_json
 from services.wire.documents import DocumentError, line_of, yaml_documents
@@ -43,9 +45,11 @@ def read_configuration(text: str, source: str, registry: Registry | None = None)
     return _Reader(source, registry or installed_plugins()).read(text)
 
 
+@cache
 def default_configuration() -> SchedulerConfiguration:
-    """What a scheduler without a file has."""
-    return read_configuration(f"apiVersion: {API_VERSION}\nkind: {KIND}\n", "the default configuration")
+    """What a scheduler without a file has. To be shown; a scheduler makes plugins of its own."""
+    text = f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
+    return read_configuration(text, "the default configuration", Registry(PLUGINS))
 
 
 class _Reader:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from scheduler.core.cycle import Decision
+from scheduler.core.profile import Profile
 from services.model.cluster import BudgetView, ServiceView
 from services.model.devices import DeviceShare
 from services.model.node import NodeView, TopologyView
@@ -86,6 +87,15 @@ class LeadershipChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfilesChanged:
+    """Another configuration is in force from now on."""
+
+    profiles: tuple[Profile, ...]
+    backoff_first_seconds: float
+    backoff_seconds_max: float
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed, or there is more to do."""
 
@@ -100,6 +110,7 @@ Event = (
     | BindDone
     | EvictionFailed
     | LeadershipChanged
+    | ProfilesChanged
     | Tick
 )
 

@@ -26,6 +26,7 @@ from scheduler.core.events import (
     NodeChanged,
     Nominate,
     PodChanged,
+    ProfilesChanged,
     ServiceChanged,
     Tick,
     TopologyChanged,
@@ -77,6 +78,7 @@ class Machine:
         self.leading = False
         self.attempts = 0
         self.bound = 0
+        self._seed = seed
         self._cycles = {name: Cycle(profile, seed) for name, profile in by_name.items()}
         self._stopwatch = stopwatch
         # Where each pod is counted, by uid; assumed ones are in `_assumed` too.
@@ -116,6 +118,8 @@ class Machine:
                 self.queue.activate(uid, now, "EvictionFailed")
             case LeadershipChanged(leading):
                 self.leading = leading
+            case ProfilesChanged():
+                self._on_profiles(event, now)
             case Tick():
                 return self._try_next(now)
         return []
@@ -198,6 +202,11 @@ class Machine:
         for kind in _node_event_kinds(old, new):
             self.queue.on_event(ClusterEvent(kind, node=new, old=old), now)
 
+    def _on_profiles(self, event: ProfilesChanged, now: float) -> None:
+        by_name = {profile.scheduler_name: profile for profile in event.profiles}
+        self._cycles = {name: Cycle(profile, self._seed) for name, profile in by_name.items()}
+        self.queue.reconfigure(by_name, event.backoff_first_seconds, event.backoff_seconds_max, now)
+
     # Attempts.
 
     def _try_next(self, now: float) -> list[Action]:
@@ -263,7 +272,9 @@ class Machine:
             node_name = self._where.pop(done.uid)
             held = self.nodes.held[node_name][done.uid]
             self.nodes.release(node_name, done.uid)
-            self._cycles[held.pod.spec.scheduler_name].unreserve(held.pod, node_name)
+            cycle = self._cycles.get(held.pod.spec.scheduler_name)
+            if cycle is not None:
+                cycle.unreserve(held.pod, node_name)
             # The room that it did not use may be what another pod waits for.
             self.queue.on_event(ClusterEvent(EventKind.POD_REMOVED, pod=held.pod), now)
         if done.verdict is BindVerdict.LOST:

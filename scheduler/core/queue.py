@@ -49,6 +49,8 @@ class SchedulingQueue:
 
     def __init__(self, profiles: dict[str, Profile]) -> None:
         self._profiles = profiles
+        self._backoff_first = BACKOFF_FIRST_SECONDS
+        self._backoff_max = BACKOFF_SECONDS_MAX
         self._pods: dict[str, Queued] = {}
         self._active: list[tuple[tuple[float, ...], int, str]] = []
         self._backoff: list[tuple[float, int, str]] = []
@@ -75,6 +77,17 @@ class SchedulingQueue:
 
     def is_ours(self, pod: PodView) -> bool:
         return pod.spec.scheduler_name in self._profiles
+
+    def reconfigure(self, profiles: dict[str, Profile], backoff_first: float, backoff_max: float, now: float) -> None:
+        """Other profiles from now on: pods of those that are gone leave, pods that waited for old rules are tried anew."""
+        self._profiles = profiles
+        self._backoff_first, self._backoff_max = backoff_first, backoff_max
+        for uid in [uid for uid, queued in self._pods.items() if not self.is_ours(queued.pod)]:
+            self.remove(uid)
+        for queued in list(self._pods.values()):
+            if queued.place in ("active", "unschedulable", "gated"):
+                queued.failed_plugins = frozenset()
+                self._enqueue(queued, now, "ConfigurationChange")
 
     # Moves.
 
@@ -179,7 +192,7 @@ class SchedulingQueue:
         if queued is None:
             return
         queued.failed_plugins = failed_plugins
-        queued.backoff_until = now + backoff_seconds(queued.attempts)
+        queued.backoff_until = now + backoff_seconds(queued.attempts, self._backoff_first, self._backoff_max)
         events_lost = queued.log_from < self._log_begin
         since = self._log[max(0, queued.log_from - self._log_begin) :]
         missed = next((event for event in (*queued.own_events, *since) if self._wakes(event, queued)), None)
@@ -192,7 +205,7 @@ class SchedulingQueue:
         """The attempt was lost to others, not to the cluster: back off and try again."""
         queued = self._pods.get(uid)
         if queued is not None:
-            queued.backoff_until = now + backoff_seconds(queued.attempts)
+            queued.backoff_until = now + backoff_seconds(queued.attempts, self._backoff_first, self._backoff_max)
             self._move(queued, "backoff", now, why)
 
     def tick(self, now: float) -> None:
@@ -282,6 +295,6 @@ def _last_cause(queued: Queued) -> str:
     return queued.moves[-1][1].partition(": ")[2] if queued.moves else "Backoff"
 
 
-def backoff_seconds(attempts: int) -> float:
-    """1 s after the first attempt, doubling to 10 s (podInitialBackoffSeconds, podMaxBackoffSeconds)."""
-    return min(BACKOFF_SECONDS_MAX, BACKOFF_FIRST_SECONDS * 2.0 ** (max(1, attempts) - 1))
+def backoff_seconds(attempts: int, first: float = BACKOFF_FIRST_SECONDS, longest: float = BACKOFF_SECONDS_MAX) -> float:
+    """`first` after the first attempt, doubling to `longest` (podInitialBackoffSeconds, podMaxBackoffSeconds)."""
+    return min(longest, first * 2.0 ** min(max(1, attempts) - 1, 63))

@@ -200,14 +200,29 @@ async def explanations(
     return sorted(attempts, key=lambda attempt: (attempt.at.seconds, attempt.at.nanos))
 
 
-Answer = TypeVar("Answer", scheduler_pb2.SchedulerStatus, scheduler_pb2.ExplainResponse)
+async def configuration_of(
+    transport: GrpcTransport, process: ProcessRecord, method: str
+) -> scheduler_pb2.SchedulerConfigurationStatus | None:
+    """What `GetConfiguration` or `ReloadConfiguration` of this scheduler answers, None when it does not."""
+    request = scheduler_pb2.GetConfigurationRequest()
+    return await _inspect(transport, process, method, request, scheduler_pb2.SchedulerConfigurationStatus)
+
+
+Answer = TypeVar(
+    "Answer",
+    scheduler_pb2.SchedulerStatus,
+    scheduler_pb2.ExplainResponse,
+    scheduler_pb2.SchedulerConfigurationStatus,
+)
 
 
 async def _inspect(
     transport: GrpcTransport,
     process: ProcessRecord,
     method: str,
-    request: scheduler_pb2.SchedulerStatusRequest | scheduler_pb2.ExplainRequest,
+    request: scheduler_pb2.SchedulerStatusRequest
+    | scheduler_pb2.ExplainRequest
+    | scheduler_pb2.GetConfigurationRequest,
     response_type: type[Answer],
 ) -> Answer | None:
     # Asked, not looked up by pid: the caller's record may be older than a restart, and the address outlives it.

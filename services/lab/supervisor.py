@@ -265,6 +265,8 @@ def command_line(process: ProcessRecord, record: MeshRecord, folder: MeshFolder)
         return [*command, "--etcd", ",".join(record.addresses("etcd"))]
     command += ["--apiserver", ",".join(record.addresses("apiserver"))]
     if process.program == "scheduler":
+        if options.scheduler_config:
+            command += ["--config", options.scheduler_config]
         return [
             *command,
             "--lease-duration-seconds",

@@ -40,18 +40,20 @@ def test_as_process_1_a_container_stops_by_itself_within_its_grace(project: Proj
 
 
 def test_health_knows_the_dependency_and_comes_back(project: Project) -> None:
+    asking = ("apiserver-0", "scheduler-0", "kubelet-sim-0")
+
+    def serving() -> set[str]:
+        return {service for service in asking if project.serves(service, OURS[service])}
+
+    assert serving() == set(asking)
     for member in ETCDS:
         project.run("docker", "pause", project.container(member))
     try:
-        for service in ("apiserver-0", "scheduler-0", "kubelet-sim-0"):
-            project.wait_until(
-                f"{service} without etcd", lambda service=service: not project.serves(service, OURS[service])
-            )
+        project.wait_until("nobody serves without etcd", lambda: not serving())
     finally:
         for member in ETCDS:
             project.run("docker", "unpause", project.container(member))
-    for service in ("apiserver-0", "scheduler-0", "kubelet-sim-0"):
-        project.wait_until(f"{service} with etcd", lambda service=service: project.serves(service, OURS[service]))
+    project.wait_until("all serve with etcd", lambda: serving() == set(asking))
 
 
 def test_the_orrery_command_works_inside_and_from_the_host(project: Project) -> None:

@@ -54,6 +54,7 @@ class SchedulerStatus(_message.Message):
     NODES_FIELD_NUMBER: _builtins.int
     PODS_FIELD_NUMBER: _builtins.int
     SYNCED_FIELD_NUMBER: _builtins.int
+    CONFIGURATION_ERROR_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     identity: _builtins.str
     leader: _builtins.bool
@@ -73,6 +74,8 @@ class SchedulerStatus(_message.Message):
     pods: _builtins.int
     synced: _builtins.bool
     """All informers have listed once."""
+    configuration_error: _builtins.str
+    """Why the file as it is now is not in force; empty when it is."""
     def __init__(
         self,
         *,
@@ -92,14 +95,157 @@ class SchedulerStatus(_message.Message):
         nodes: _builtins.int = ...,
         pods: _builtins.int = ...,
         synced: _builtins.bool = ...,
+        configuration_error: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumed", b"assumed", "attempts", b"attempts", "bound", b"bound", "fencing_token", b"fencing_token", "holder", b"holder", "identity", b"identity", "leader", b"leader", "moved_by_flush", b"moved_by_flush", "name", b"name", "nodes", b"nodes", "pods", b"pods", "queue_active", b"queue_active", "queue_backoff", b"queue_backoff", "queue_gated", b"queue_gated", "queue_unschedulable", b"queue_unschedulable", "synced", b"synced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumed", b"assumed", "attempts", b"attempts", "bound", b"bound", "configuration_error", b"configuration_error", "fencing_token", b"fencing_token", "holder", b"holder", "identity", b"identity", "leader", b"leader", "moved_by_flush", b"moved_by_flush", "name", b"name", "nodes", b"nodes", "pods", b"pods", "queue_active", b"queue_active", "queue_backoff", b"queue_backoff", "queue_gated", b"queue_gated", "queue_unschedulable", b"queue_unschedulable", "synced", b"synced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SchedulerStatus: _TypeAlias = SchedulerStatus  # noqa: Y015
+
+@_typing.final
+class ReloadConfigurationRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReloadConfigurationRequest: _TypeAlias = ReloadConfigurationRequest  # noqa: Y015
+
+@_typing.final
+class GetConfigurationRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetConfigurationRequest: _TypeAlias = GetConfigurationRequest  # noqa: Y015
+
+@_typing.final
+class SchedulerConfigurationStatus(_message.Message):
+    """The configuration in force."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    HASH_FIELD_NUMBER: _builtins.int
+    PROFILES_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """The file, empty for the default configuration."""
+    hash: _builtins.str
+    """Of the text in force: SHA-256, 12 digits."""
+    @_builtins.property
+    def profiles(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProfileStatus]: ...
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Fields of the file that are accepted and have no effect, with the reason."""
+
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is wrong with the file as it is now; the configuration in force is then an older one."""
+
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        hash: _builtins.str = ...,
+        profiles: _abc.Iterable[Global___ProfileStatus] | None = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
+        problems: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hash", b"hash", "notes", b"notes", "problems", b"problems", "profiles", b"profiles", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SchedulerConfigurationStatus: _TypeAlias = SchedulerConfigurationStatus  # noqa: Y015
+
+@_typing.final
+class ProfileStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCHEDULER_NAME_FIELD_NUMBER: _builtins.int
+    POINTS_FIELD_NUMBER: _builtins.int
+    scheduler_name: _builtins.str
+    @_builtins.property
+    def points(self) -> _containers.RepeatedCompositeFieldContainer[Global___PointStatus]: ...
+    def __init__(
+        self,
+        *,
+        scheduler_name: _builtins.str = ...,
+        points: _abc.Iterable[Global___PointStatus] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["points", b"points", "scheduler_name", b"scheduler_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProfileStatus: _TypeAlias = ProfileStatus  # noqa: Y015
+
+@_typing.final
+class PointStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POINT_FIELD_NUMBER: _builtins.int
+    PLUGINS_FIELD_NUMBER: _builtins.int
+    point: _builtins.str
+    """As in a KubeSchedulerConfiguration: preFilter, score, ..."""
+    @_builtins.property
+    def plugins(self) -> _containers.RepeatedCompositeFieldContainer[Global___PluginStatus]: ...
+    def __init__(
+        self,
+        *,
+        point: _builtins.str = ...,
+        plugins: _abc.Iterable[Global___PluginStatus] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["plugins", b"plugins", "point", b"point"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PointStatus: _TypeAlias = PointStatus  # noqa: Y015
+
+@_typing.final
+class PluginStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    WEIGHT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    weight: _builtins.int
+    """At score; 0 elsewhere."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        weight: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "weight", b"weight"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PluginStatus: _TypeAlias = PluginStatus  # noqa: Y015
 
 @_typing.final
 class ExplainRequest(_message.Message):

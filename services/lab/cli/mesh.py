@@ -35,6 +35,7 @@ def up(
     schedulers: int,
     seed: int,
     fsync: bool,
+    scheduler_config: str,
     forward: str,
     log_level: str,
 ) -> None:
@@ -52,12 +53,23 @@ def up(
         fleet=fleet(shapes, nodes),
         seed=seed,
         fsync=fsync,
+        scheduler_config=scheduler_config,
         forward=_address(forward),
         log_level=log_level,
     )
     given = [
         name
-        for name in ("nodes", "shapes", "apiservers", "schedulers", "seed", "fsync", "forward", "log_level")
+        for name in (
+            "nodes",
+            "shapes",
+            "apiservers",
+            "schedulers",
+            "seed",
+            "fsync",
+            "scheduler_config",
+            "forward",
+            "log_level",
+        )
         if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
     ]
     with folder.lock():

@@ -25,6 +25,7 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("Objects", "objects", ("apply", "get", "delete")),
     ("Understanding", "insight", ("explain", "trace", "traces", "topo", "check")),
     ("Understanding", "conformance", ("conformance",)),
+    ("Policies", "scheduler", ("scheduler",)),
     ("Load and faults", "load", ("replay",)),
     ("Load and faults", "rehearse", ("storm", "wait", "leader")),
     ("Load and faults", "operate", ("kill",)),

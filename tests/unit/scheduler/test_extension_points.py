@@ -267,8 +267,8 @@ async def bind_with(plugin: Everywhere) -> list[tuple[BindVerdict, str]]:
         fence = await direct.lead(api.client)
         await api.client.create("nodes", direct.node("n1"))
         created = Pod.FromString((await api.client.create("pods", direct.pod("a"))).object.value)
-        profile = Profile("default-scheduler", [*default_profile().plugins, plugin], {})
-        queue = BindQueue(api.client, RealClock(), random.Random(1), silent(), on_done, lambda _fence: None, profile)
+        profiles = {"default-scheduler": Profile("default-scheduler", [*default_profile().plugins, plugin], {})}
+        queue = BindQueue(api.client, RealClock(), random.Random(1), silent(), on_done, lambda _fence: None, profiles)
         running = asyncio.create_task(queue.run())
         queue.submit(Bind(pod("a", uid=created.metadata.uid), "n1", (), 1), fence, "")
         await answered.wait()

@@ -1,0 +1,116 @@
+"""A configuration that changes while the scheduler runs: the last good one stays, and pods keep their place."""
+
+from pathlib import Path
+
+import pytest
+
+from scheduler.configuration.types import SchedulerConfiguration
+from scheduler.core.machine import Attempted, LeadershipChanged, Machine, NodeChanged, PodChanged, Tick
+from scheduler.plugins.registry import default_profile
+from scheduler.reloading import ConfigurationKeeper, profiles_changed
+from services.runtime.clock import RealClock
+from services.runtime.logging import silent
+from tests.transcripts.test_scheduler_machine import node, pod
+
+HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+NO_FILTERS = HEAD + "profiles:\n- plugins: {filter: {disabled: [{name: '*'}]}}\n"
+
+
+class Kept:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.changes: list[SchedulerConfiguration] = []
+        self.keeper = ConfigurationKeeper(str(path), RealClock(), silent(), self.changes.append)
+
+    def write(self, text: str) -> None:
+        self.path.write_text(text)
+        self.keeper.look()
+
+
+def kept(tmp_path: Path) -> Kept:
+    path = tmp_path / "scheduler.yaml"
+    path.write_text(HEAD)
+    return Kept(path)
+
+
+def test_a_file_that_changes_comes_into_force_once(tmp_path: Path) -> None:
+    it = kept(tmp_path)
+    it.keeper.look()
+    assert not it.changes
+    it.write(NO_FILTERS)
+    it.keeper.look()
+    assert len(it.changes) == 1 and it.keeper.current is it.changes[0]
+    assert not it.changes[0].profiles[0].points["filter"]
+
+
+def test_a_file_that_is_wrong_leaves_the_last_good_one_in_force_and_says_so(tmp_path: Path) -> None:
+    it = kept(tmp_path)
+    it.write(NO_FILTERS)
+    before = it.keeper.status()
+    it.write(HEAD + "parallelism: 0\n")
+    assert it.keeper.current is it.changes[0] and len(it.changes) == 1
+    told = it.keeper.status()
+    assert told.hash == before.hash and "line 3: parallelism" in told.problems[0] and it.keeper.error
+    it.write(NO_FILTERS)
+    assert not it.keeper.error and len(it.changes) == 1, "the same as is in force already"
+
+
+def test_a_file_that_goes_away_leaves_the_last_good_one_in_force(tmp_path: Path) -> None:
+    it = kept(tmp_path)
+    it.path.unlink()
+    it.keeper.look()
+    assert "No such file" in it.keeper.error
+    it.write(NO_FILTERS)
+    assert len(it.changes) == 1 and not it.keeper.error
+
+
+def test_a_file_that_is_wrong_at_the_start_ends_the_process_with_its_problems(tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_text(HEAD + "parallelism: 0\n")
+    with pytest.raises(OSError, match=r"the configuration is wrong:\n.*line 3: parallelism: 0 should be"):
+        Kept(path)
+
+
+def attempt(machine: Machine, now: float) -> Attempted | None:
+    actions = machine.step(Tick(), now)
+    return next((action for action in actions if isinstance(action, Attempted)), None)
+
+
+def change(tmp_path: Path, text: str) -> SchedulerConfiguration:
+    it = kept(tmp_path)
+    it.write(text)
+    return it.changes[0]
+
+
+def test_a_pod_that_waited_for_the_old_rules_is_tried_by_the_new_ones(tmp_path: Path) -> None:
+    machine = Machine([default_profile()], 1)
+    machine.step(LeadershipChanged(leading=True), 0.0)
+    machine.step(NodeChanged(None, node("n", cpu=1)), 0.0)
+    machine.step(PodChanged(None, pod("big", cpu=500)), 0.0)
+    first = attempt(machine, 0.0)
+    assert first is not None and not first.decision.node_name
+    assert attempt(machine, 100.0) is None, "it sleeps"
+    machine.step(profiles_changed(change(tmp_path, NO_FILTERS)), 100.0)
+    second = attempt(machine, 100.0)
+    assert second is not None and second.decision.node_name == "n" and second.woken_by == "ConfigurationChange"
+
+
+def test_pods_of_a_profile_that_is_gone_leave_the_queue_and_those_of_a_new_one_are_ours(tmp_path: Path) -> None:
+    machine = Machine([default_profile()], 1)
+    machine.step(PodChanged(None, pod("a")), 0.0)
+    assert machine.queue.length("active") == 1
+    machine.step(profiles_changed(change(tmp_path, HEAD + "profiles: [{schedulerName: other}]\n")), 1.0)
+    assert machine.queue.length("active") == 0
+    assert not machine.queue.is_ours(pod("a"))
+
+
+def test_the_backoff_times_of_the_file_count(tmp_path: Path) -> None:
+    machine = Machine([default_profile()], 1)
+    text = HEAD + "podInitialBackoffSeconds: 7\npodMaxBackoffSeconds: 9\n"
+    machine.step(profiles_changed(change(tmp_path, text)), 0.0)
+    machine.step(LeadershipChanged(leading=True), 0.0)
+    machine.step(NodeChanged(None, node("n", cpu=1)), 0.0)
+    machine.step(PodChanged(None, pod("big", cpu=500)), 0.0)
+    attempt(machine, 0.0)
+    machine.step(NodeChanged(node("n", cpu=1), node("n", cpu=1000)), 1.0)
+    assert attempt(machine, 6.9) is None and attempt(machine, 7.0) is not None
