@@ -11,7 +11,8 @@ import numpy as np
 
 from scheduler.core.columns import numbers_in
 from scheduler.core.filtering import Filtering, Refusal, left_out_status
-from scheduler.core.framework import CycleState, Plugin, Profile, Stopwatch, no_stopwatch
+from scheduler.core.framework import CycleState, Plugin, Stopwatch, no_stopwatch
+from scheduler.core.profile import Profile
 from scheduler.core.scoring import Scores, score_nodes
 from scheduler.core.status import Code, Status
 from scheduler.core.table import I64, Bools, Held, NodeTable

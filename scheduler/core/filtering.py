@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.core.columns import numbers_in
-from scheduler.core.framework import CycleState, FilterPlugin, Mask, PreFilterExtensions, Profile, Stopwatch
+from scheduler.core.framework import CycleState, FilterPlugin, Mask, PreFilterExtensions, Stopwatch
 from scheduler.core.node_info import NodeInfo
+from scheduler.core.profile import Profile
 from scheduler.core.status import SUCCESS, Code, Status
 from scheduler.core.table import I64, Bools, Held, NodeTable
 from services.model.pod import PodView

@@ -9,8 +9,8 @@ and `remove_pod` (Kubernetes' PreFilterExtensions) where it keeps what PreFilter
 are asynchronous and are called by the shell, around the Bind that DefaultBinder stands for.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Protocol, TypeVar, cast, runtime_checkable
 
@@ -330,66 +330,3 @@ class PerNodeScore(Plugin):
     def score(self, state: CycleState, pod: PodView, nodes: NodeTable, feasible: I64) -> I64:
         views = [nodes.views[row] for row in feasible.tolist()]
         return np.array([self.score_node(state, pod, view) for view in views if view is not None], dtype=np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Weighted:
-    """A score plugin, its weight in a profile, and itself again as far as it takes part in the points around Score."""
-
-    plugin: ScorePlugin
-    weight: int
-    pre_score: PreScorePlugin | None
-    normalize: NormalizePlugin | None
-
-
-@dataclass(slots=True)
-class Profile:
-    """The plugins of one schedulerName, in order, sorted into their extension points."""
-
-    scheduler_name: str
-    plugins: Sequence[Plugin]
-    weights: dict[str, int]
-    queue_sort: QueueSortPlugin = field(init=False)
-    pre_enqueue: list[PreEnqueuePlugin] = field(init=False)
-    pre_filter: list[PreFilterPlugin] = field(init=False)
-    filter: list[FilterPlugin] = field(init=False)
-    filter_one: dict[str, FilterOnePlugin] = field(init=False)
-    extensions: list[PreFilterExtensions] = field(init=False)
-    post_filter: list[PostFilterPlugin] = field(init=False)
-    pre_score: list[PreScorePlugin] = field(init=False)
-    score: list[Weighted] = field(init=False)
-    reserve: list[ReservePlugin] = field(init=False)
-    unreserve: list[UnreservePlugin] = field(init=False)
-    permit: list[PermitPlugin] = field(init=False)
-    pre_bind: list[PreBindPlugin] = field(init=False)
-    post_bind: list[PostBindPlugin] = field(init=False)
-    by_name: dict[str, Plugin] = field(init=False)
-
-    def __post_init__(self) -> None:
-        sorters = [plugin for plugin in self.plugins if isinstance(plugin, QueueSortPlugin)]
-        assert len(sorters) == 1, "a profile has exactly one QueueSort plugin"
-        self.queue_sort = sorters[0]
-        self.pre_enqueue = [plugin for plugin in self.plugins if isinstance(plugin, PreEnqueuePlugin)]
-        self.pre_filter = [plugin for plugin in self.plugins if isinstance(plugin, PreFilterPlugin)]
-        self.filter = [plugin for plugin in self.plugins if isinstance(plugin, FilterPlugin)]
-        self.filter_one = {plugin.name: plugin for plugin in self.plugins if isinstance(plugin, FilterOnePlugin)}
-        self.extensions = [plugin for plugin in self.plugins if isinstance(plugin, PreFilterExtensions)]
-        self.post_filter = [plugin for plugin in self.plugins if isinstance(plugin, PostFilterPlugin)]
-        self.pre_score = [plugin for plugin in self.plugins if isinstance(plugin, PreScorePlugin)]
-        self.score = [
-            Weighted(
-                plugin,
-                self.weights.get(plugin.name, 1),
-                plugin if isinstance(plugin, PreScorePlugin) else None,
-                plugin if isinstance(plugin, NormalizePlugin) else None,
-            )
-            for plugin in self.plugins
-            if isinstance(plugin, ScorePlugin) and self.weights.get(plugin.name, 1) > 0
-        ]
-        self.reserve = [plugin for plugin in self.plugins if isinstance(plugin, ReservePlugin)]
-        self.unreserve = [plugin for plugin in self.plugins if isinstance(plugin, UnreservePlugin)]
-        self.pre_bind = [plugin for plugin in self.plugins if isinstance(plugin, PreBindPlugin)]
-        self.post_bind = [plugin for plugin in self.plugins if isinstance(plugin, PostBindPlugin)]
-        self.permit = [plugin for plugin in self.plugins if isinstance(plugin, PermitPlugin)]
-        self.by_name = {plugin.name: plugin for plugin in self.plugins}
-        assert len(self.by_name) == len(self.plugins), "each plugin is in a profile once"

@@ -31,7 +31,8 @@ from scheduler.core.events import (
     TopologyChanged,
     WakeAt,
 )
-from scheduler.core.framework import ClusterEvent, EventKind, Profile, no_stopwatch
+from scheduler.core.framework import ClusterEvent, EventKind, no_stopwatch
+from scheduler.core.profile import Profile
 from scheduler.core.queue import Queued, SchedulingQueue
 from scheduler.core.table import Held, NodeTable
 from services.model.node import NodeView

@@ -10,7 +10,8 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from scheduler.core.framework import ClusterEvent, EventKind, Plugin, Profile
+from scheduler.core.framework import ClusterEvent, EventKind, Plugin
+from scheduler.core.profile import Profile
 from services.model.pod import PodView
 
 BACKOFF_FIRST_SECONDS = 1.0

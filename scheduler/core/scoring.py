@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from scheduler.core.framework import SCORE_MAX, CycleState, Profile, Stopwatch, Weighted
+from scheduler.core.framework import SCORE_MAX, CycleState, Stopwatch
+from scheduler.core.profile import Profile, Weighted
 from scheduler.core.status import Code
 from scheduler.core.table import I64, Bools, NodeTable
 from services.model.pod import PodView

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from scheduler.core.framework import Plugin, Profile
+from scheduler.core.framework import Plugin
+from scheduler.core.profile import Profile
 from scheduler.plugins.default_binder import DefaultBinder
 from scheduler.plugins.default_preemption import DefaultPreemption
 from scheduler.plugins.gpu_topology import GpuTopology

@@ -10,7 +10,8 @@ from protos.orrery.v1.meta_pb2 import LabelSelector
 from protos.orrery.v1.node_pb2 import Node
 from protos.orrery.v1.pod_pb2 import Pod
 from scheduler.core.filtering import Filtering
-from scheduler.core.framework import Plugin, Profile, no_stopwatch
+from scheduler.core.framework import Plugin, no_stopwatch
+from scheduler.core.profile import Profile
 from scheduler.core.scoring import score_nodes
 from scheduler.core.status import Status
 from scheduler.core.table import Bools, Held, NodeTable

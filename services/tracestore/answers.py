@@ -98,11 +98,20 @@ def key_value(key: str, value: Any) -> dict[str, Any]:
         case {"bytes": str(encoded)} if len(value) == 1:
             return {"key": key, "type": "binary", "value": encoded}
         case list() | tuple() | dict():
-            return {"key": key, "type": "string", "value": json.dumps(value, separators=(",", ":"), ensure_ascii=False)}
+            return {"key": key, "type": "string", "value": _json_text(value)}
         case None:
             return {"key": key, "type": "string", "value": ""}
         case _:
             return {"key": key, "type": "string", "value": str(value)}
+
+
+def _json_text(value: Any) -> str:
+    """JSON as Go writes it: what HTML could take for markup is escaped."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return text.translate(_ESCAPED)
+
+
+_ESCAPED = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
 
 
 def operations_answer(operations: Iterable[tuple[str, str]]) -> list[dict[str, str]]:

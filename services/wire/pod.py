@@ -286,7 +286,11 @@ def _requests(resources: ResourceRequirements) -> dict[str, int]:
 def _node_affinity(spec: pod_pb2.PodSpec) -> NodeAffinity | None:
     if not (spec.HasField("affinity") and spec.affinity.HasField("node_affinity")):
         return None
-    affinity = spec.affinity.node_affinity
+    return node_affinity_view(spec.affinity.node_affinity)
+
+
+def node_affinity_view(affinity: pod_pb2.NodeAffinity) -> NodeAffinity:
+    """The projection of core/v1 NodeAffinity."""
     required = None
     if affinity.HasField("required_during_scheduling_ignored_during_execution"):
         terms = affinity.required_during_scheduling_ignored_during_execution.node_selector_terms

@@ -20,7 +20,6 @@ from scheduler.core.framework import (
     Plugin,
     PostFilterResult,
     PreFilterResult,
-    Profile,
     Reservation,
     WhatIf,
 )
@@ -35,6 +34,7 @@ from scheduler.core.machine import (
     PodChanged,
     Tick,
 )
+from scheduler.core.profile import Profile
 from scheduler.core.status import SUCCESS, Code, Status
 from scheduler.core.table import I64, Bools, NodeTable
 from scheduler.plugins.queue_plugins import PrioritySort

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from scheduler.core.filtering import Filtering
-from scheduler.core.framework import CycleState, Plugin, Profile, no_stopwatch
+from scheduler.core.framework import CycleState, Plugin, no_stopwatch
+from scheduler.core.profile import Profile
 from scheduler.core.scoring import score_nodes
 from scheduler.core.table import Held, NodeTable
 from scheduler.plugins.image_locality import ImageLocality, normalized_name

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core.filtering import Filtering
-from scheduler.core.framework import CycleState, Profile, no_stopwatch
+from scheduler.core.framework import CycleState, no_stopwatch
 from scheduler.core.node_info import NodeInfo
+from scheduler.core.profile import Profile
 from scheduler.core.scoring import score_nodes
 from scheduler.core.table import Held, NodeTable
 from scheduler.plugins.inter_pod_affinity import InterPodAffinity
