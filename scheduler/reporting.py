@@ -29,12 +29,13 @@ COMPONENT = "default-scheduler"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`node_name` empty: the pod has no place, `message` says why."""
+    """`node_name` empty: the pod has no place, `message` says why. `preempted`: it has to go from that node."""
 
     pod: PodView
     node_name: str
     message: str
     at_ns: int
+    preempted: bool = False
 
 
 class Reporter:
@@ -60,7 +61,7 @@ class Reporter:
         self._arrived = asyncio.Event()
         self.dropped = 0
 
-    def report(self, pod: PodView, node_name: str, message: str) -> None:
+    def report(self, pod: PodView, node_name: str, message: str, *, preempted: bool = False) -> None:
         """Queues a report, unless the pod's last one said the same."""
         if self._said.get(pod.uid) == message and not node_name:
             return
@@ -76,7 +77,7 @@ class Reporter:
                 self._said.pop(pod.uid, None)
                 return
             del self._waiting[placed]
-        self._waiting[pod.uid, bool(node_name)] = Report(pod, node_name, message, self._clock.wall_ns())
+        self._waiting[pod.uid, bool(node_name)] = Report(pod, node_name, message, self._clock.wall_ns(), preempted)
         if not node_name:
             # Ahead of a backlog of placements: somebody asks why it waits.
             self._waiting.move_to_end((pod.uid, False), last=False)
@@ -133,14 +134,17 @@ class Reporter:
 
     def _event(self, report: Report) -> Event:
         pod = report.pod
-        event = Event(api_version="v1", kind="Event", action="Binding" if report.node_name else "Scheduling")
+        action, reason = ("Binding", "Scheduled") if report.node_name else ("Scheduling", "FailedScheduling")
+        if report.preempted:
+            action, reason = "Preempting", "Preempted"
+        event = Event(api_version="v1", kind="Event", action=action)
         event.metadata.namespace = pod.namespace
         event.metadata.name = f"{pod.name[:230]}.{self._rng.getrandbits(64):016x}"
         event.involved_object.api_version, event.involved_object.kind = "v1", "Pod"
         event.involved_object.namespace, event.involved_object.name = pod.namespace, pod.name
         event.involved_object.uid = pod.uid
         event.type = "Normal" if report.node_name else "Warning"
-        event.reason = "Scheduled" if report.node_name else "FailedScheduling"
+        event.reason = reason
         event.message = report.message
         event.count = 1
         event.source.component = COMPONENT

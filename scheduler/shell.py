@@ -240,6 +240,9 @@ class SchedulerShell:
                 case Nominate() | Evict():
                     assert fence is not None
                     self._evictions.submit(action, fence)
+                    for victim in action.victims if isinstance(action, Evict) else ():
+                        by = f"Preempted by pod {action.pod.uid} on node {action.node_name}"
+                        self._reporter.report(victim, action.node_name, by, preempted=True)
                 case WakeAt(at):
                     self._wake_at = at
                 case Continue():

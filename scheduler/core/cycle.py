@@ -9,6 +9,7 @@ from hashlib import blake2b
 
 import numpy as np
 
+from scheduler.core.columns import numbers_in
 from scheduler.core.filtering import Filtering, Refusal, left_out_status
 from scheduler.core.framework import CycleState, Plugin, Stopwatch, no_stopwatch
 from scheduler.core.profile import Profile
@@ -249,10 +250,10 @@ def _note_refusals(decision: Decision, filtering: Filtering, nodes: NodeTable) -
 
 def _note_refusal(decision: Decision, refusal: Refusal, nodes: NodeTable) -> None:
     codes = refusal.mask.codes[refusal.rows]
-    numbers, counts = np.unique(codes, return_counts=True)
-    for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+    for number in numbers_in(codes):
         code, reasons = refusal.mask.explain(number)
-        examples = tuple(nodes.names[row] for row in refusal.rows[codes == number][:EXAMPLES_MAX])
+        rows = refusal.rows[codes == number]
+        count, examples = len(rows), tuple(nodes.names[row] for row in rows[:EXAMPLES_MAX])
         for reason in reasons:
             decision.rejections.append(Rejection(refusal.plugin, reason, count, examples, code))
 

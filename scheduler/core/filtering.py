@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scheduler.core.columns import numbers_in
 from scheduler.core.framework import CycleState, FilterPlugin, Mask, PreFilterExtensions, Stopwatch
 from scheduler.core.node_info import NodeInfo
 from scheduler.core.profile import Profile
@@ -184,7 +185,7 @@ class Filtering:
             rows[row] = status.code is Code.UNSCHEDULABLE
         for refusal in self.refusals:
             numbers = refusal.mask.codes[refusal.rows]
-            for number in np.unique(numbers).tolist():
+            for number in numbers_in(numbers):
                 if refusal.mask.explain(number)[0] is Code.UNSCHEDULABLE:
                     rows[refusal.rows[numbers == number]] = True
         return rows

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.core.columns import ABSENT, I32, I64, Bools
+from scheduler.core.domains import Domains
 from scheduler.core.images import ImageIndex
 from scheduler.core.pod_index import PodIndex
 from scheduler.core.row_changes import RowChanges
@@ -81,6 +82,7 @@ class NodeTable:
         self.budgets: dict[str, BudgetView] = {}
         self._taint_ids: dict[tuple[Taint, ...], int] = {(): 0}
         self._label_columns: dict[str, I32] = {}
+        self._domains: dict[str, tuple[int, Domains]] = {}
         self._label_values: dict[str, dict[str, int]] = {}
         self._pending_topologies: dict[str, TopologyView] = {}
         self._priorities: dict[int, int] = {}
@@ -381,6 +383,15 @@ class NodeTable:
                 if view is not None:
                     column[row] = self._intern_label(key, view.labels.get(key))
         return column[: self.size], self._label_values[key]
+
+    def domains(self, topology_key: str) -> Domains:
+        """The topology domains of a label over all rows; made anew when a node's labels changed, or a node came or went."""
+        known = self._domains.get(topology_key)
+        if known is None or known[0] != self.static_version:
+            column, values = self.label_column(topology_key)
+            places = column.astype(np.int64) + 1
+            known = self._domains[topology_key] = (self.static_version, Domains(places, len(values), places > 0))
+        return known[1]
 
 
 def _static_part(view: NodeView) -> tuple[object, ...]:

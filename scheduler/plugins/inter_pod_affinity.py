@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from scheduler.core.domains import Domains
 from scheduler.core.framework import (
     SCORE_MAX,
     ClusterEvent,
@@ -26,7 +27,6 @@ from scheduler.core.pod_index import PodIndex, TermKind
 from scheduler.core.pod_match import PodMatch, affinity_match, selects
 from scheduler.core.status import SKIP, SUCCESS, Code, Status
 from scheduler.core.table import I64, Bools, NodeTable
-from scheduler.plugins.domains import Domains, domains_of
 from services.model.pod import PodView
 
 HARD_POD_AFFINITY_WEIGHT = 1
@@ -248,7 +248,7 @@ class InterPodAffinity(Plugin):
     def score(self, state: CycleState, _pod: PodView, nodes: NodeTable, feasible: I64) -> I64:
         total = np.zeros(len(feasible), dtype=np.int64)
         for key, column in state.read(_WEIGHTS).by_key.items():
-            domains = domains_of(nodes, key)
+            domains = nodes.domains(key)
             total += domains.sums(column)[domains.places[feasible]]
         return total
 
@@ -274,7 +274,7 @@ def _own(index: PodIndex, pod: PodView, kind: TermKind) -> tuple[Term, ...]:
 
 
 def _sums(key: str, column: I64, nodes: NodeTable) -> Sums:
-    domains = domains_of(nodes, key)
+    domains = nodes.domains(key)
     return Sums(key, domains, domains.sums(column))
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.core.domains import Domains
 from scheduler.core.framework import (
     SCORE_MAX,
     ClusterEvent,
@@ -25,7 +26,6 @@ from scheduler.core.node_info import NodeInfo
 from scheduler.core.pod_match import selects
 from scheduler.core.status import SKIP, SUCCESS, Code, Status
 from scheduler.core.table import I64, Bools, NodeTable
-from scheduler.plugins.domains import Domains, domains_of
 from scheduler.plugins.memo import StaticMemo
 from scheduler.plugins.node_affinity import affinity_rows
 from scheduler.plugins.spread_constraints import SYSTEM_DEFAULTS, Constraint, ConstraintMemo
@@ -116,7 +116,7 @@ class PodTopologySpread(Plugin):
         self._soft_static: StaticMemo[_Static] = StaticMemo()
 
     def _static(self, pod: PodView, nodes: NodeTable, constraints: Sequence[Constraint], *, all_keys: bool) -> _Static:
-        domains = tuple(domains_of(nodes, item.topology_key) for item in constraints)
+        domains = tuple(nodes.domains(item.topology_key) for item in constraints)
         alive = nodes.alive[: nodes.size]
         labelled = np.logical_and.reduce([alive, *(item.labelled for item in domains)]) if all_keys else alive.copy()
         counted = []

@@ -41,6 +41,7 @@ def test_a_high_priority_pod_evicts_the_least_of_those_in_its_way_and_runs(lab: 
     wait_until(lambda: lab.phase("high") == "Running", "the preemptor runs")
     assert lab.orrery("get", "pod", "least").code == 1
     assert lab.phase("middle") == "Running"
+    wait_until(lambda: "Preempted by pod" in lab.good("get", "events"), "the victim's event is there")
     high = lab.json("pod", "high")
     assert high["status"]["nominatedNodeName"] == high["spec"]["nodeName"]
     said = lab.good("explain", "pod/high", "--all")

@@ -84,6 +84,8 @@ def make_pod(rng: random.Random, name: str, scheduler_name: str) -> Pod:
         milli = rng.choice(("250", "500", "700"))
         resources.requests[RESOURCE_GPU_MILLI] = milli
         resources.limits[RESOURCE_GPU_MILLI] = milli
+    # Some may take the place of others.
+    pod.spec.priority = rng.choice((0, 0, 0, 10, 100))
     if rng.random() < 0.85:
         pod.metadata.annotations[ANNOTATION_RUN_SECONDS] = f"{rng.uniform(0.2, 6.0):.2f}"
     return pod
