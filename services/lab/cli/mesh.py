@@ -23,6 +23,12 @@ PROCESSES_MAX = 9
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the simulated machines.")
 @click.option("--fsync/--no-fsync", default=True, show_default=True, help="Whether etcd waits for the disk.")
 @click.option(
+    "--scheduler-config",
+    type=click.Path(exists=True, dir_okay=False, resolve_path=True),
+    default="",
+    help="A KubeSchedulerConfiguration for the schedulers; they watch the file.",
+)
+@click.option(
     "--forward", default="", metavar="HOST:PORT", help="An OTLP collector, such as Jaeger, that gets all spans too."
 )
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
