@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from scheduler.core.faults import PluginFault, check_answer, fault_of
-from scheduler.core.framework import ClusterEvent, EventKind, Plugin
+from scheduler.core.framework import ClusterEvent, EventKind
 from scheduler.core.profile import Profile
 from scheduler.core.status import Status
 from services.model.pod import PodView
@@ -303,7 +303,7 @@ class SchedulingQueue:
                 # No plugin said no, there was no node to say it of: any event may change that.
                 woken.update(sleeping)
             elif self._hears(name, event.kind):
-                woken.update(dict.fromkeys(uid for uid in sleeping if self._plugin_wakes(name, event, uid)))
+                woken.update(dict.fromkeys(uid for uid in sleeping if self._asks(name, event, self._pods[uid].pod)))
         for uid in woken:
             self._enqueue(self._pods[uid], now, event.kind.value)
 
@@ -321,29 +321,25 @@ class SchedulingQueue:
                 return True
         return False
 
-    def _plugin_wakes(self, name: str, event: ClusterEvent, uid: str) -> bool:
-        pod = self._pods[uid].pod
-        return _plugin_wakes(self.profile_of(pod).by_name, name, event, pod)
+    def _asks(self, name: str, event: ClusterEvent, pod: PodView) -> bool:
+        """Whether the event may help the pod, by what the plugin says that rejected it; when in doubt, yes."""
+        plugin = self.profile_of(pod).by_name.get(name)
+        if plugin is None or (plugin.events is not None and event.kind not in plugin.events):
+            return plugin is None
+        try:
+            return plugin.wakes(event, pod)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - plugins are anybody's code
+            self._faults.append((pod, fault_of(error) or PluginFault(name, f"failed at a hint: {error}")))
+            return True
 
     def _wakes(self, event: ClusterEvent, queued: Queued) -> bool:
         if not queued.failed_plugins:
             return True
-        by_name = self.profile_of(queued.pod).by_name
-        return any(_plugin_wakes(by_name, name, event, queued.pod) for name in sorted(queued.failed_plugins))
+        return any(self._asks(name, event, queued.pod) for name in sorted(queued.failed_plugins))
 
     def waiting(self) -> Iterable[Queued]:
         """All pods that wait for an event, for checkers."""
         return [self._pods[uid] for uid in self._unschedulable]
-
-
-def _plugin_wakes(by_name: dict[str, Plugin], name: str, event: ClusterEvent, pod: PodView) -> bool:
-    plugin = by_name.get(name)
-    if plugin is None or (plugin.events is not None and event.kind not in plugin.events):
-        return plugin is None
-    try:
-        return plugin.wakes(event, pod)
-    except Exception:  # noqa: BLE001 - plugins are anybody's code; when in doubt, the pod is tried again
-        return True
 
 
 def _last_cause(queued: Queued) -> str:
