@@ -5,12 +5,13 @@ and the scheduler goes on with the one before. The file is looked at once a seco
 it in ways that notifications miss.
 """
 
+import errno
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
 from protos.orrery.v1.scheduler_pb2 import SchedulerConfigurationStatus
-from scheduler.configuration.read import default_configuration, read_configuration
+from scheduler.configuration.read import FILE_BYTES_MAX, default_configuration, read_configuration
 from scheduler.configuration.registry import Registry, installed_plugins
 from scheduler.configuration.types import ConfigurationErrors, ProfileConfiguration, SchedulerConfiguration
 from scheduler.core.events import ProfilesChanged
@@ -65,7 +66,7 @@ class ConfigurationKeeper:
             self.current = default_configuration()
             return
         try:
-            text = Path(path).read_bytes()
+            text = _read(path)
             self.current = read_configuration(text.decode(), path, self._registry)
         except (ConfigurationErrors, UnicodeDecodeError) as error:
             raise OSError(f"the configuration is wrong:\n{error}") from error
@@ -92,7 +93,7 @@ class ConfigurationKeeper:
         if not self._path:
             return
         try:
-            text = Path(self._path).read_bytes()
+            text = _read(self._path)
         except OSError as error:
             self._reject(None, (f"{self._path}: {error.strerror}",))
             return
@@ -132,6 +133,19 @@ class ConfigurationKeeper:
                 for name in names:
                     at.plugins.add(name=name, weight=profile.weights.get(name, 0) if point == "score" else 0)
         return told
+
+
+def _read(path: str) -> bytes:
+    """Raises OSError for what is no file of a configuration's size; a pipe would never end."""
+    if Path(path).exists() and not Path(path).is_file():
+        raise OSError(errno.EINVAL, "it is no regular file", path)
+    with Path(path).open("rb") as file:
+        text = file.read(FILE_BYTES_MAX + 1)
+    if len(text) > FILE_BYTES_MAX:
+        raise OSError(
+            errno.EFBIG, f"it has more than {FILE_BYTES_MAX} bytes, the most that a configuration may have", path
+        )
+    return text
 
 
 def _hash(text: bytes) -> str:

@@ -29,7 +29,7 @@ from services.wire.field_errors import Steps, path_text
 # Far above what people write, and read in a moment: a scheduler that reads a file that changed does nothing else.
 FILE_BYTES_MAX = 1 << 18
 PROFILES_MAX = 100
-PLUGINS_NAMED_MAX = 1000
+PLUGINS_NAMED_MAX = 5000
 PROBLEMS_MAX = 100
 MESSAGE_MAX = 600
 _NOTES = {
@@ -128,12 +128,14 @@ class _Reader:
     def _check_sizes(self, message: pb.KubeSchedulerConfiguration) -> None:
         if len(message.profiles) > PROFILES_MAX:
             self._fail(("profiles", PROFILES_MAX), f"there are {len(message.profiles)}; at most {PROFILES_MAX} may be")
+        named = 0
         for at, profile in enumerate(message.profiles):
-            named = len(profile.plugin_config)
+            named += len(profile.plugin_config)
             for _, points in profile.plugins.ListFields():
                 named += len(points.enabled) + len(points.disabled)
             if named > PLUGINS_NAMED_MAX:
-                self._fail(("profiles", at), f"it names {named} plugins; at most {PLUGINS_NAMED_MAX} may be")
+                self._fail(("profiles", at), f"by here {named} plugins are named; at most {PLUGINS_NAMED_MAX} may be")
+                break
         self._stop()
 
     def _numbers(self, message: pb.KubeSchedulerConfiguration) -> None:

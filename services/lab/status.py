@@ -152,6 +152,12 @@ def render(status: MeshStatus) -> "Group":
         )
     else:
         lines.append(Text("no scheduler leads at this moment", style="yellow"))
+    for name, told in status.schedulers.items():
+        if told.configuration_error:
+            lines.append(Text(f"{name} goes by an older configuration: {told.configuration_error}", style="red"))
+        faults = ", ".join(f"{item.plugin} {item.count}" for item in told.plugin_faults)
+        if faults:
+            lines.append(Text(f"{name} saw faults of plugins: {faults}", style="yellow"))
     if status.nodes is not None:
         lines.append(Text(f"nodes: {status.nodes[0]} of {status.nodes[1]} ready"))
     if status.phases is None:

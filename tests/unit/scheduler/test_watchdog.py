@@ -25,7 +25,7 @@ class Works(Plugin):
 
     name = "Works"
 
-    def __init__(self, work: Callable[[], None]) -> None:
+    def __init__(self, work: Callable[[], object]) -> None:
         self.work = work
 
     def filter(self, _state: Any, _pod: Any, _nodes: Any) -> Mask | None:

@@ -325,7 +325,7 @@ def test_everything_that_is_wrong_is_told_at_once_in_the_order_of_lines() -> Non
     [
         ("# " + "x" * FILE_BYTES_MAX, 1, "are more than a configuration may have"),
         ("profiles:\n" + "- {}\n" * 101, 104, "there are 101; at most 100 may be"),
-        ("profiles:\n- pluginConfig: [" + "{name: NodePorts}," * 1001 + "]\n", 4, "it names 1001 plugins"),
+        ("profiles:\n- pluginConfig: [" + "{name: NodePorts}," * 5001 + "]\n", 4, "5001 plugins are named"),
         (
             "a: &a [1, 1]\n"
             + "".join(f"b{i}: &{'ab'[i % 2 == 0]} [{f'*{chr(97 + i % 2)},' * 99}]\n" for i in range(5)),

@@ -1,13 +1,19 @@
 """A configuration that changes while the scheduler runs: the last good one stays, and pods keep their place."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from scheduler.configuration.types import SchedulerConfiguration
+from scheduler.core.events import ProfilesChanged
 from scheduler.core.machine import Attempted, LeadershipChanged, Machine, NodeChanged, PodChanged, Tick
+from scheduler.core.profile import Profile
+from scheduler.plugins.queue_plugins import PrioritySort
 from scheduler.plugins.registry import default_profile
 from scheduler.reloading import ConfigurationKeeper, profiles_changed
+from services.model.pod import PodView
 from services.runtime.clock import RealClock
 from services.runtime.logging import silent
 from tests.transcripts.test_scheduler_machine import node, pod
@@ -114,3 +120,76 @@ def test_the_backoff_times_of_the_file_count(tmp_path: Path) -> None:
     attempt(machine, 0.0)
     machine.step(NodeChanged(node("n", cpu=1), node("n", cpu=1000)), 1.0)
     assert attempt(machine, 6.9) is None and attempt(machine, 7.0) is not None
+
+
+def line(machine: Machine) -> list[str]:
+    """Who comes when, to the end of the active queue."""
+    names = []
+    while (queued := machine.queue.pop(100.0)) is not None:
+        names.append(queued.pod.name)
+    return names
+
+
+def test_pods_keep_their_place_in_line_over_many_changes(tmp_path: Path) -> None:
+    machine = Machine([default_profile()], 1)
+    names = [f"p{number}" for number in range(20)]
+    for at, name in enumerate(names):
+        # All as old as each other by twos, and every third before the others.
+        machine.step(PodChanged(None, pod(name, priority=10 * (at % 3 == 0))), float(at // 2))
+    wanted = [name for at, name in enumerate(names) if at % 3 == 0] + [n for at, n in enumerate(names) if at % 3]
+    for _ in range(3):
+        machine.step(profiles_changed(change(tmp_path, NO_FILTERS)), 50.0)
+    first = machine.queue.get("uid-p0")
+    assert first is not None and first.woken_by == "PodAdd" and first.enqueued_at == 0.0
+    assert len(machine.queue._active) == len(names), "nobody stands in line twice"
+    assert line(machine) == wanted
+
+
+class Backwards(PrioritySort):
+    """Another order."""
+
+    name = "Backwards"
+
+    def sort_key(self, pod: PodView, added_at: float) -> tuple[float, ...]:
+        return (pod.spec.priority, -added_at)
+
+
+def test_a_new_order_counts_for_those_who_stand_in_line_already() -> None:
+    machine = Machine([default_profile()], 1)
+    for at in range(4):
+        machine.step(PodChanged(None, pod(f"p{at}")), float(at))
+    others = [plugin for plugin in default_profile().plugins if plugin.name != "PrioritySort"]
+    machine.step(ProfilesChanged((Profile("default-scheduler", [Backwards(), *others], {}),), 1.0, 10.0), 9.0)
+    assert line(machine) == ["p3", "p2", "p1", "p0"]
+
+
+def test_room_that_was_kept_for_a_pod_of_a_profile_that_is_gone_is_free(tmp_path: Path) -> None:
+    machine = Machine([default_profile()], 1)
+    machine.step(NodeChanged(None, node("n")), 0.0)
+    machine.step(PodChanged(None, replace(pod("waits"), nominated_node_name="n")), 0.0)
+    assert machine.nodes.nominated_node("uid-waits") == "n"
+    machine.step(profiles_changed(change(tmp_path, HEAD + "profiles: [{schedulerName: other}]\n")), 1.0)
+    assert not machine.nodes.nominated_node("uid-waits")
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"x" * (1 << 22), b"", b"- [" * 100_000])
+def test_whatever_stands_in_the_file_the_last_good_one_stays_in_force(tmp_path: Path, content: bytes) -> None:
+    it = kept(tmp_path)
+    it.path.write_bytes(content)
+    it.keeper.look()
+    it.keeper.look()
+    assert it.keeper.error and not it.changes
+    it.write(NO_FILTERS)
+    assert not it.keeper.error and len(it.changes) == 1 and it.keeper.hash == it.keeper.status().hash
+
+
+def test_a_pipe_or_a_folder_is_no_configuration(tmp_path: Path) -> None:
+    it = kept(tmp_path)
+    it.path.unlink()
+    os.mkfifo(it.path)
+    it.keeper.look()
+    assert "no regular file" in it.keeper.error
+    it.path.unlink()
+    it.path.mkdir()
+    it.keeper.look()
+    assert "no regular file" in it.keeper.error and not it.changes
