@@ -23,6 +23,8 @@ class TraceStoreSettings(CommonSettings):
         check_address("--query-listen", self.query_listen)
         if self.forward:
             check_address("--forward", self.forward)
+            if self.forward == self.listen:
+                raise SettingsError(f"--forward {self.forward} is this process itself")
         if self.spans_max < 1_000:
             raise SettingsError(f"--spans-max {self.spans_max} is below 1000")
         if self.megabytes_max < 1:

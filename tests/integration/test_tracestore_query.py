@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from services.lab.etcd import free_ports
+from tests.integration.otlp_edges import EDGE_SPANS, edges
 from tests.integration.otlp_sample import LONELY, OTHER, TRACE, sample
 from tests.integration.trace_query import ask, export, normal, wait_for_traces
+from tests.integration.trace_questions import OF_EDGES, OF_SAMPLE, OUR_WAY, Question
 from tests.jaeger import BUILD_SECONDS_MAX, running_jaeger
 
 # The first of them may build Jaeger.
@@ -126,87 +128,45 @@ def test_calls_between_services_are_counted(api: Collector) -> None:
     }
 
 
-QUESTIONS: list[tuple[str, dict[str, Any]]] = [
-    ("/api/services", {}),
-    ("/api/services/api/operations", {}),
-    ("/api/services/nobody/operations", {}),
-    ("/api/operations", {}),
-    ("/api/operations", {"service": "api"}),
-    ("/api/operations", {"service": "api", "spanKind": "client"}),
-    (f"/api/traces/{TRACE}", {}),
-    (f"/api/traces/{TRACE.upper()}", {}),
-    (f"/api/traces/{LONELY}", {}),
-    (f"/api/traces/{'1' * 32}", {}),
-    ("/api/traces/123", {}),
-    ("/api/traces/zz", {}),
-    (f"/api/traces/{TRACE}0", {}),
-    (f"/api/traces/{TRACE}", {"start": "x"}),
-    ("/api/dependencies", {}),
-    ("/api/dependencies", {"endTs": "x"}),
-    ("/api/dependencies", {"lookback": "x"}),
-    ("/api/traces", {}),
-    ("/api/traces", {"traceID": [LONELY, TRACE]}),
-    ("/api/traces", {"traceID": [LONELY, "1" * 32]}),
-    ("/api/traces", {"traceID": "zz"}),
-    *(
-        ("/api/traces", {"service": service, **parameters})
-        for service, parameters in (
-            ("api", {}),
-            ("api", {"limit": "1"}),
-            ("api", {"limit": "x"}),
-            ("api", {"minDuration": "x"}),
-            ("api", {"minDuration": "5"}),
-            ("api", {"minDuration": "1.5ms"}),
-            ("api", {"minDuration": "4ms", "maxDuration": "1ms"}),
-            ("api", {"start": "x"}),
-            ("api", {"end": "x"}),
-            ("api", {"start": "1", "end": "2"}),
-            ("api", {"tags": "x"}),
-            ("api", {"tags": "[]"}),
-            ("api", {"tags": '{"a":1}'}),
-            ("api", {"tag": "by"}),
-            ("api", {"tag": "by:x"}),
-            ("api", {"tag": ["by:x", "n:3"]}),
-            ("api", {"tag": ["by:x", "n:4"]}),
-            ("api", {"tag": "event:woken"}),
-            ("api", {"tag": "error:false"}),
-            ("api", {"tag": "otel.status_description:it broke"}),
-            ("client", {"tag": "number:7"}),
-            ("client", {"tag": "yes:true"}),
-            ("client", {"tag": "no:false"}),
-            ("client", {"tag": "no:true"}),
-            ("client", {"tag": "real:1.5"}),
-            ("client", {"tag": "whole:2"}),
-            ("client", {"tag": "numbers:[1,2]"}),
-            ("client", {"tag": 'map:{"k":"v"}'}),
-            ("client", {"tag": "bytes:AP8="}),
-            ("client", {"tag": "nothing:"}),
-            ("client", {"tag": "empty:"}),
-            ("client", {"tag": "umlaut:größer"}),
-            ("client", {"tag": "rack:5"}),
-            ("client", {"tag": "service.instance.id:c-0"}),
-            ("client", {"tag": "otel.scope.name:orrery"}),
-        )
-    ),
-]
+@dataclass(frozen=True)
+class Pair:
+    """Both, with the same spans."""
+
+    jaeger: Collector
+    ours: Collector
 
 
-def test_the_trace_store_answers_what_jaeger_answers(tmp_path: Path) -> None:
-    for which in ("tracestore", "jaeger"):
-        (tmp_path / which).mkdir()
-    with collector("jaeger", tmp_path / "jaeger") as jaeger, collector("tracestore", tmp_path / "tracestore") as ours:
-        for path, parameters in QUESTIONS:
-            theirs = jaeger.ask(path, **parameters)
-            own = ours.ask(path, **parameters)
-            assert (own[0], normal(own[1])) == (theirs[0], normal(theirs[1])), (path, parameters)
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    folders = {which: tmp_path_factory.mktemp(f"both-{which}") for which in ("tracestore", "jaeger")}
+    with (
+        collector("jaeger", folders["jaeger"]) as jaeger,
+        collector("tracestore", folders["tracestore"]) as ours,
+    ):
+        for each in (jaeger, ours):
+            export(each.otlp, edges(STARTED))
+            wait_for_traces(each.url, EDGE_SPANS)
+        yield Pair(jaeger, ours)
 
 
-def test_a_search_says_what_is_wrong_with_its_limit(tmp_path: Path) -> None:
-    """Jaeger's memory storage calls this its own fault (500); it is the caller's."""
-    with running_tracestore(tmp_path) as (otlp, url):
-        export(otlp, sample(STARTED))
-        status, body = ask(url, "/api/traces", service="api", limit=0)
-    assert status == 400 and body["errors"][0]["msg"].startswith("search depth must be greater than 0")
+@pytest.mark.parametrize("question", OF_SAMPLE + OF_EDGES, ids=lambda question: f"{question}"[:80])
+def test_the_trace_store_answers_what_jaeger_answers(both: Pair, question: Question) -> None:
+    path, parameters = question
+    theirs, own = both.jaeger.ask(path, **parameters), both.ours.ask(path, **parameters)
+    assert (own[0], normal(own[1])) == (theirs[0], normal(theirs[1]))
+
+
+@pytest.mark.parametrize(("question", "theirs", "own", "traces"), OUR_WAY, ids=lambda value: f"{value}"[:80])
+def test_where_the_trace_store_goes_its_own_way(
+    both: Pair, question: Question, theirs: int, own: int, traces: int
+) -> None:
+    path, parameters = question
+    assert both.jaeger.ask(path, **parameters)[0] == theirs
+    status, body = both.ours.ask(path, **parameters)
+    assert status == own
+    assert len(body["data"] or []) == traces
+    if status == 400:
+        assert body["errors"][0]["msg"] == both.jaeger.ask(path, **parameters)[1]["errors"][0]["msg"]
 
 
 def test_spans_are_passed_on_and_a_collector_that_is_down_costs_nothing(tmp_path: Path) -> None:
@@ -224,7 +184,6 @@ def test_spans_are_passed_on_and_a_collector_that_is_down_costs_nothing(tmp_path
     with running_tracestore(here, "--forward", f"127.0.0.1:{down}") as (otlp, url):
         for _ in range(3):
             export(otlp, sample(STARTED))
-        wait_for_traces(url, {TRACE: 7 * 4})
         deadline = time.monotonic() + 30
         while (dropped := metric(url, "tracestore_spans_forward_dropped_total")) < 24 and time.monotonic() < deadline:
             time.sleep(0.1)

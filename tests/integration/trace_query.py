@@ -49,13 +49,15 @@ def normal(value: Any) -> Any:
 
     Order: of traces, spans, services. Names of processes (p1, p2) within an answer. `warnings`: Jaeger notes there what
     its adjuster of clock skew would have done, which is about its own work and not about the spans. Words of Go's JSON
-    parser after "cannot unmarshal JSON".
+    parser after "cannot unmarshal JSON". The digits by which JSON writes a float.
     """
     match value:
         case {"spans": list() as spans, "processes": dict() as processes}:
             named = {key: json.dumps(normal(process), sort_keys=True) for key, process in processes.items()}
             plain = [normal({**span, "processID": named[span["processID"]]}) for span in spans]
             return {"spans": sorted(plain, key=lambda span: span["spanID"]), "processes": sorted(set(named.values()))}
+        case {"type": "float64", "value": int() | float() as number}:
+            return {**value, "value": float(number)}
         case {"msg": str() as message} if "cannot unmarshal JSON" in message:
             return {**value, "msg": message.partition(": ")[0]}
         case dict():
