@@ -43,7 +43,8 @@ async def serve(process: Process[TraceStoreSettings]) -> None:
     host, _, port = settings.query_listen.rpartition(":")
     try:
         await web.TCPSite(runner, host, int(port), reuse_address=True).start()
-        process.log.info("listening", address=server.address, query=settings.query_listen, forward=settings.forward)
+        query = f"{host}:{runner.addresses[0][1]}"
+        process.log.info("listening", address=server.address, query=query, forward=settings.forward)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(ingest.run())
             if forwarder is not None:

@@ -1,42 +1,24 @@
 """One suite of questions to a query API: to our trace store, and where it can be built to the real Jaeger; same answers."""
 
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from services.lab.etcd import free_ports
 from tests.integration.otlp_edges import EDGE_SPANS, edges
 from tests.integration.otlp_sample import LONELY, OTHER, TRACE, sample
 from tests.integration.trace_query import ask, export, normal, wait_for_traces
 from tests.integration.trace_questions import OF_EDGES, OF_SAMPLE, OUR_WAY, Question
 from tests.jaeger import BUILD_SECONDS_MAX, running_jaeger
+from tests.tracestore import running_tracestore
 
 # The first of them may build Jaeger.
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(BUILD_SECONDS_MAX)]
 SPANS = {TRACE: 7, LONELY: 1}
-
-
-@contextmanager
-def running_tracestore(folder: Path, *options: str) -> Iterator[tuple[str, str]]:
-    """Like running_jaeger, with our own process."""
-    otlp, query = free_ports(2)
-    command = [sys.executable, "-m", "services.tracestore", "--name", "tracestore-0"]
-    command += ["--listen", f"127.0.0.1:{otlp}", "--query-listen", f"127.0.0.1:{query}"]
-    command += ["--database", str(folder / "traces.sqlite"), *options]
-    with (folder / "tracestore.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            yield f"127.0.0.1:{otlp}", f"http://127.0.0.1:{query}"
-        finally:
-            process.terminate()
-            assert process.wait(10) == 0
 
 
 @dataclass(frozen=True)
@@ -59,8 +41,12 @@ STARTED = time.time_ns()
 
 @contextmanager
 def collector(which: str, folder: Path) -> Iterator[Collector]:
-    start = running_tracestore if which == "tracestore" else running_jaeger
-    with start(folder) as (otlp, url):
+    with ExitStack() as stack:
+        if which == "jaeger":
+            otlp, url = stack.enter_context(running_jaeger(folder))
+        else:
+            store = stack.enter_context(running_tracestore(folder))
+            otlp, url = store.otlp, store.url
         export(otlp, sample(STARTED))
         wait_for_traces(url, SPANS)
         yield Collector(otlp, url, STARTED)
@@ -167,34 +153,3 @@ def test_where_the_trace_store_goes_its_own_way(
     assert len(body["data"] or []) == traces
     if status == 400:
         assert body["errors"][0]["msg"] == both.jaeger.ask(path, **parameters)[1]["errors"][0]["msg"]
-
-
-def test_spans_are_passed_on_and_a_collector_that_is_down_costs_nothing(tmp_path: Path) -> None:
-    (there, here) = (tmp_path / "there", tmp_path / "here")
-    there.mkdir()
-    here.mkdir()
-    with (
-        running_tracestore(there) as (next_otlp, next_url),
-        running_tracestore(here, "--forward", next_otlp) as (otlp, url),
-    ):
-        export(otlp, sample(STARTED))
-        wait_for_traces(next_url, SPANS)
-        wait_for_traces(url, SPANS)
-    (down,) = free_ports(1)
-    with running_tracestore(here, "--forward", f"127.0.0.1:{down}") as (otlp, url):
-        for _ in range(3):
-            export(otlp, sample(STARTED))
-        deadline = time.monotonic() + 30
-        while (dropped := metric(url, "tracestore_spans_forward_dropped_total")) < 24 and time.monotonic() < deadline:
-            time.sleep(0.1)
-    assert dropped == 24
-    log = (here / "tracestore.log").read_text()
-    assert log.count("forward_dropped") == 1, log
-
-
-def metric(url: str, name: str) -> int:
-    import urllib.request
-
-    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as answer:
-        lines = dict(line.split(" ") for line in answer.read().decode().splitlines() if not line.startswith("#"))
-    return int(lines[name])
