@@ -24,10 +24,12 @@ def parse_integer(text: str, bits: int = 64) -> int:
     if not re.fullmatch(r"[+-]?[0-9]+", text):
         raise BadValue(f"strconv.ParseInt: parsing {quoted(text)}: invalid syntax")
     limit = 1 << (bits - 1)
-    # Python refuses to read integers of thousands of digits.
-    if len(text.lstrip("+-0")) > 20 or not -limit <= int(text) < limit:
+    # Python refuses to read integers of thousands of digits, zeros too.
+    digits = text.lstrip("+-0")[:21]
+    number = int(digits or "0") * (-1 if text.startswith("-") else 1)
+    if not -limit <= number < limit:
         raise BadValue(f"strconv.ParseInt: parsing {quoted(text)}: value out of range")
-    return int(text)
+    return number
 
 
 def parse_hexadecimal(text: str) -> int:
@@ -67,10 +69,10 @@ def parse_duration_ns(text: str) -> int:
             raise BadValue(f"time: missing unit in duration {quoted(text)}")
         if unit[0] not in _UNIT_NS:
             raise BadValue(f"time: unknown unit {quoted(unit[0])} in duration {quoted(text)}")
-        if len(whole.lstrip("0")) > 20:
-            raise invalid
         nanoseconds = _UNIT_NS[unit[0]]
-        total += int(whole or "0") * nanoseconds + int(fraction[:20] or "0") * nanoseconds // 10 ** len(fraction[:20])
+        total += int(whole.lstrip("0")[:21] or "0") * nanoseconds + int(
+            fraction[:20] or "0"
+        ) * nanoseconds // 10 ** len(fraction[:20])
         rest = rest[part.end() + unit.end() :]
     if total > INTEGER_MAX:
         raise invalid

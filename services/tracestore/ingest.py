@@ -101,8 +101,12 @@ class Forwarder:
         """Ends only by cancellation."""
         while True:
             await self._waiting.wait()
-            for request in self._waiting.take(1):
-                await self._forward(request)
+            await self.forward_waiting()
+
+    async def forward_waiting(self) -> None:
+        """Passes on the oldest request that waits."""
+        for request in self._waiting.take(1):
+            await self._forward(request)
 
     async def _forward(self, request: ExportTraceServiceRequest) -> None:
         count = count_spans(request)
@@ -169,9 +173,10 @@ class Ingest:
         """Writes for ever; ends only by cancellation."""
         while True:
             await self._waiting.wait()
-            await self._write_waiting()
+            await self.write_waiting()
 
-    async def _write_waiting(self) -> None:
+    async def write_waiting(self) -> None:
+        """Writes the oldest requests that wait, in one transaction."""
         requests = self._waiting.take(BATCH_BYTES)
         stored, failed, reason = await asyncio.get_running_loop().run_in_executor(self._thread, self._write, requests)
         self.counters.stored += stored
