@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: setup protos format lint types test demo up down bench verify help
+.PHONY: setup protos format lint types test test-compose demo lab lab-down up down bench verify help
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "Orrery needs Python 3.11 or newer as '$(PYTHON)'; name another one with: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 2; }
@@ -35,6 +35,15 @@ types: $(STAMP) ## mypy --strict
 
 test: $(STAMP) ## Every test, on real etcd
 	@$(BIN)/pytest
+
+test-compose: $(STAMP) ## The labs, on the compose project (needs Docker)
+	@ORRERY_COMPOSE=1 $(BIN)/pytest tests/compose
+
+lab: ## The mesh in containers: up, healthy, loaded (needs Docker alone)
+	@bash deploy/lab.sh up
+
+lab-down: ## Take it down, with its volumes
+	@bash deploy/lab.sh down
 
 demo: $(STAMP) ## A small GPU cluster from nothing to Running, with one trace
 	@$(BIN)/orrery demo

@@ -6,6 +6,7 @@ import sys
 
 from apiserver.server import DESCRIPTOR, ApiService
 from apiserver.settings import ApiServerSettings
+from apiserver.storage_format import check_format
 from apiserver.store.etcd import EtcdStore
 from apiserver.store.protocol import StoreError
 from services.runtime.process import Process, run_process
@@ -20,6 +21,11 @@ async def serve(process: Process[ApiServerSettings]) -> None:
     """Serves until it is cancelled. Healthy: the caches are filled and etcd answers."""
     settings = process.settings
     store = EtcdStore(settings.etcd)
+    try:
+        await check_format(store, process.clock, process.log)
+    except BaseException:
+        await store.close()
+        raise
     service = ApiService(store, process.clock, settings, process.rng, process.log)
     server = await process.transport.serve(settings.listen, [Service(DESCRIPTOR, service)])
     process.log.info("listening", address=server.address, etcd=",".join(settings.etcd))

@@ -25,8 +25,8 @@ from protos.orrery.v1.api_pb2 import (
     BindResult,
     Fence,
 )
-from scheduler.core.framework import Profile
 from scheduler.core.machine import Bind, BindDone, BindVerdict
+from scheduler.core.profile import Profile
 from scheduler.tracing import pod_attributes
 from services.client.api import ApiClient
 from services.client.backoff import Backoff

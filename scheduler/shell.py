@@ -7,6 +7,8 @@ events into its inbox. A standby does the same without trying any pod, so that i
 import asyncio
 import random
 from collections import deque
+from collections.abc import Mapping
+from typing import TypeVar
 
 from protos.orrery.v1.api_pb2 import BindResult, Fence
 from protos.orrery.v1.scheduler_pb2 import SchedulerStatus
@@ -19,26 +21,33 @@ from scheduler.core.machine import (
     BindVerdict,
     Continue,
     Event,
+    Evict,
     LeadershipChanged,
     Machine,
+    NamespaceChanged,
     NodeChanged,
+    Nominate,
     PodChanged,
+    ServiceChanged,
     Tick,
     TopologyChanged,
     WakeAt,
 )
+from scheduler.evicting import EvictionQueue
 from scheduler.plugins.registry import default_profile
 from scheduler.reporting import Reporter
 from scheduler.settings import SchedulerSettings
 from scheduler.tracing import Laps, record_attempt, trace_id_of
 from services.client.api import ApiClient
 from services.client.election import LeaderElector
-from services.client.informer import Informer
+from services.client.informer import Decode, Informer, OnEvent
 from services.model.clock import Clock
+from services.model.cluster import ServiceView
 from services.model.node import NodeView, TopologyView
 from services.model.pod import PodView
 from services.runtime.logging import Logger, silent
 from services.runtime.sampling import sampling_rules
+from services.wire.cluster import namespace_labels, service_view
 from services.wire.node import node_view
 from services.wire.pod import PodDecoder
 from services.wire.topology import topology_view
@@ -46,6 +55,16 @@ from services.wire.topology import topology_view
 # How long, and how often at most, pods are tried before the event loop gets to its other work: lease renewals among it.
 TURN_SECONDS_MAX = 0.01
 ATTEMPTS_A_TURN = 16
+
+
+T = TypeVar("T")
+Informers = tuple[
+    Informer[NodeView],
+    Informer[TopologyView],
+    Informer[Mapping[str, str]],
+    Informer[ServiceView],
+    Informer[PodView],
+]
 
 
 class SchedulerShell:
@@ -87,21 +106,23 @@ class SchedulerShell:
             log=self._log,
         )
         self._binds = BindQueue(api, clock, rng, self._log, self._on_bind_done, self.elector.lost, profile, self._rules)
+        self._evictions = EvictionQueue(api, clock, rng, self._log, self._put)
         self._reporter = Reporter(api, clock, rng, settings.name, self._log, lambda: self.elector.fence)
-        decoder = PodDecoder()
-        self._informers: tuple[Informer[NodeView], Informer[TopologyView], Informer[PodView]] = (
-            Informer(api, clock, "nodes", node_view, self._on_node, rng=rng, on_batch=self._wake.set, log=self._log),
-            Informer(
-                api,
-                clock,
-                "nodetopologies",
-                lambda value, _version: topology_view(value),
-                self._on_topology,
-                rng=rng,
-                on_batch=self._wake.set,
-                log=self._log,
-            ),
-            Informer(api, clock, "pods", decoder.view, self._on_pod, rng=rng, on_batch=self._wake.set, log=self._log),
+        self._informers = self._make_informers(api, rng)
+
+    def _make_informers(self, api: ApiClient, rng: random.Random) -> Informers:
+        """Pods last: what they are placed by is known when they come, as far as order can do that."""
+
+        def informer(resource: str, decode: Decode[T], on_event: OnEvent[T]) -> Informer[T]:
+            wake = self._wake.set
+            return Informer(api, self._clock, resource, decode, on_event, rng=rng, on_batch=wake, log=self._log)
+
+        return (
+            informer("nodes", node_view, self._on_node),
+            informer("nodetopologies", lambda value, _version: topology_view(value), self._on_topology),
+            informer("namespaces", namespace_labels, self._on_namespace),
+            informer("services", service_view, self._on_service),
+            informer("pods", PodDecoder().view, self._on_pod),
         )
 
     @property
@@ -123,6 +144,13 @@ class SchedulerShell:
 
     def _on_topology(self, key: str, _old: TopologyView | None, new: TopologyView | None) -> None:
         self._inbox.append(TopologyChanged(key, new))
+
+    def _on_namespace(self, key: str, _old: Mapping[str, str] | None, new: Mapping[str, str] | None) -> None:
+        self._inbox.append(NamespaceChanged(key, new))
+
+    def _on_service(self, key: str, _old: ServiceView | None, new: ServiceView | None) -> None:
+        namespace, _, name = key.partition("/")
+        self._inbox.append(ServiceChanged(namespace, name, new))
 
     def _on_pod(self, _key: str, old: PodView | None, new: PodView | None) -> None:
         self._inbox.append(PodChanged(old, new))
@@ -146,6 +174,7 @@ class SchedulerShell:
             for informer in self._informers:
                 tasks.create_task(informer.run())
             tasks.create_task(self._binds.run())
+            tasks.create_task(self._evictions.run())
             tasks.create_task(self._reporter.run())
             tasks.create_task(self._step_for_ever())
             await asyncio.gather(*(informer.wait_synced() for informer in self._informers))
@@ -182,6 +211,9 @@ class SchedulerShell:
                 case Bind():
                     assert fence is not None
                     self._binds.submit(action, fence, traceparent)
+                case Nominate() | Evict():
+                    assert fence is not None
+                    self._evictions.submit(action, fence)
                 case WakeAt(at):
                     self._wake_at = at
                 case Continue():

@@ -10,6 +10,7 @@ EPOCHS = b"/orrery/epochs/"
 LEDGER = b"/orrery/ledger/"
 BARRIER = b"/orrery/barrier/"
 COMPACTION = b"/orrery/compaction"
+FORMAT = b"/orrery/format"
 TAKEN, RETURNED = b"/taken", b"/returned"
 
 

@@ -29,6 +29,8 @@ for _ in $(seq 50); do
   [ "$fenced" -gt 0 ] && break
   sleep 0.2
 done
+# Processes write their spans every half second; the last of these traces get theirs.
+sleep 2
 [ "$fenced" -gt 0 ] || fail "no bind was on its way when the leader was paused; try more pods: LAB_PODS=5000"
 run orrery traces --service orrery-apiserver --tag orrery.bind.outcome=FENCED --process "$first" --limit 5
 

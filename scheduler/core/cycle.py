@@ -4,25 +4,22 @@ Pure: the same table, pod and profile give the same decision. Durations are note
 hands in; the core never looks at a clock.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
 import numpy as np
 
-from scheduler.core.framework import SCORE_MAX, CycleState, Mask, Profile, Weighted
+from scheduler.core.filtering import Filtering, Refusal, left_out_status
+from scheduler.core.framework import CycleState, Plugin, Stopwatch, no_stopwatch
+from scheduler.core.profile import Profile
+from scheduler.core.scoring import Scores, score_nodes
 from scheduler.core.status import Code, Status
-from scheduler.core.table import I64, Bools, NodeTable
+from scheduler.core.table import I64, Bools, Held, NodeTable
 from services.model.devices import DeviceShare
 from services.model.pod import PodView
 
 EXAMPLES_MAX = 3
 SCORES_KEPT = 5
-Stopwatch = Callable[[str, str], None]
-
-
-def no_stopwatch(_point: str, _plugin: str) -> None:
-    """Times nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,11 @@ class NodeScore:
 
 @dataclass(slots=True)
 class Decision:
-    """What a cycle came to. `node_name` empty: nowhere. `failed_plugins`: whose rejections an event must lift."""
+    """What a cycle came to. `node_name` empty: nowhere. `failed_plugins`: whose rejections an event must lift.
+
+    `nominated_node`: where the pod may wait for room; `victims` are to go from there. `clears_nomination`: the pod waits for
+    room nowhere any more.
+    """
 
     node_name: str = ""
     devices: tuple[DeviceShare, ...] = ()
@@ -60,6 +61,9 @@ class Decision:
     failed_plugins: frozenset[str] = frozenset()
     message: str = ""
     error: str = ""
+    nominated_node: str = ""
+    victims: tuple[Held, ...] = ()
+    clears_nomination: bool = False
 
 
 def tie_number(seed: int, name: str) -> int:
@@ -74,84 +78,57 @@ class Cycle:
         self._profile = profile
         self._seed = seed
         self._ties: dict[str, int] = {}
-        self._ties_of = (0, -1)
-        self._ties_column: I64 = np.zeros(0, dtype=np.int64)
+        self._ranks_of = (0, -1)
+        self._ranks: I64 = np.zeros(0, dtype=np.int64)
 
     def run(self, pod: PodView, nodes: NodeTable, lap: Stopwatch = no_stopwatch) -> Decision:
-        """Decides where `pod` goes."""
-        state = CycleState()
-        decision = Decision(nodes_evaluated=nodes.count)
-        alive = nodes.alive[: nodes.size]
-        feasible = self._filter(state, pod, nodes, alive.copy(), decision, lap)
-        rows = np.flatnonzero(feasible)
+        """Decides where `pod` goes. A plugin that raises ends the attempt as an error that names it."""
+        try:
+            return self._run(pod, nodes, lap)
+        except Exception as error:
+            plugin = raised_by(error)
+            if not plugin:
+                raise
+            return Decision(error=f"plugin {plugin} raised {type(error).__name__}: {error}")
+
+    def _run(self, pod: PodView, nodes: NodeTable, lap: Stopwatch) -> Decision:
+        filtering = Filtering(self._profile, pod, nodes, lap)
+        feasible = filtering.run()
+        decision = Decision(nodes_evaluated=filtering.evaluated)
+        _note_refusals(decision, filtering, nodes)
+        rows = nodes.all_rows() if np.count_nonzero(feasible) == nodes.size else np.flatnonzero(feasible)
         decision.feasible = len(rows)
         if not len(rows):
             decision.message = fit_message(nodes.count, decision.rejections)
-            for plugin in self._profile.post_filter:
-                status = plugin.post_filter(state, pod, nodes)
-                lap("PostFilter", plugin.name)
-                decision.message = " ".join((decision.message, *status.reasons))
+            if nodes.count:
+                self._post_filter(filtering, pod, nodes, decision, lap)
             return decision
-        row = self._choose(state, pod, nodes, feasible, rows, decision, lap)
+        row = self._choose(filtering.state, pod, nodes, feasible, rows, decision, lap)
         if row is None:
             return decision
-        self._reserve(state, pod, nodes, row, decision, lap)
+        self._reserve(filtering.state, pod, nodes, row, decision, lap)
         return decision
+
+    def _post_filter(
+        self, filtering: Filtering, pod: PodView, nodes: NodeTable, decision: Decision, lap: Stopwatch
+    ) -> None:
+        """The first plugin that makes room has the word (kube-scheduler's RunPostFilterPlugins)."""
+        for plugin in self._profile.post_filter:
+            result = plugin.post_filter(filtering.state, pod, nodes, filtering)
+            lap("PostFilter", plugin.name)
+            decision.message = " ".join((decision.message, *result.status.reasons))
+            decision.clears_nomination = decision.clears_nomination or result.clears
+            if result.status.ok:
+                decision.nominated_node = result.node_name
+                decision.victims = result.victims
+                names = ", ".join(held.pod.key for held in result.victims)
+                decision.message += f" preemption: waits for room on {result.node_name}, from which {names} must go."
+                return
 
     def unreserve(self, pod: PodView, node_name: str) -> None:
         """Tells the plugins, last first, that a reservation came to nothing."""
         for plugin in reversed(self._profile.unreserve):
             plugin.unreserve(pod, node_name)
-
-    def _filter(
-        self, state: CycleState, pod: PodView, nodes: NodeTable, feasible: Bools, decision: Decision, lap: Stopwatch
-    ) -> Bools:
-        failed: set[str] = set()
-        skipped: set[str] = set()
-        for pre in self._profile.pre_filter:
-            result = pre.pre_filter(state, pod, nodes)
-            lap("PreFilter", pre.name)
-            if result.status.code is Code.SKIP:
-                skipped.add(pre.name)
-            elif not result.status.ok:
-                count = decision.rejected["PreFilter", pre.name] = int(np.count_nonzero(feasible))
-                reason = ", ".join(result.status.reasons)
-                decision.rejections.append(Rejection(pre.name, reason, count, (), result.status.code))
-                decision.failed_plugins = frozenset((pre.name,))
-                return np.zeros_like(feasible)
-            elif result.rows is not None:
-                narrowed = np.zeros_like(feasible)
-                narrowed[result.rows] = True
-                feasible = self._narrow(feasible, narrowed, pre.name, decision, failed, nodes)
-        for plugin in self._profile.filter:
-            if plugin.name in skipped:
-                continue
-            mask = plugin.filter(state, pod, nodes)
-            passes = mask.codes == 0
-            lap("Filter", plugin.name)
-            rejected = feasible & ~passes
-            if rejected.any():
-                failed.add(plugin.name)
-                rows = np.flatnonzero(rejected)
-                decision.rejected["Filter", plugin.name] = len(rows)
-                _note_rejections(decision, plugin.name, mask, rows, nodes)
-                feasible &= passes
-        decision.failed_plugins = frozenset(failed)
-        return feasible
-
-    @staticmethod
-    def _narrow(
-        feasible: Bools, narrowed: Bools, plugin: str, decision: Decision, failed: set[str], nodes: NodeTable
-    ) -> Bools:
-        left_out = np.flatnonzero(feasible & ~narrowed)
-        if len(left_out):
-            failed.add(plugin)
-            examples = tuple(nodes.names[row] for row in left_out[:EXAMPLES_MAX])
-            reason = "node(s) didn't satisfy plugin(s) [" + plugin + "]"
-            code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
-            decision.rejected["PreFilter", plugin] = len(left_out)
-            decision.rejections.append(Rejection(plugin, reason, len(left_out), examples, code))
-        return feasible & narrowed
 
     def _choose(
         self,
@@ -166,76 +143,34 @@ class Cycle:
         if len(rows) == 1:
             decision.scores = [NodeScore(nodes.names[rows[0]], 0, ())]
             return int(rows[0])
-        totals = np.zeros(len(rows), dtype=np.int64)
-        columns: list[tuple[str, I64, int]] = []
-        skipped: set[str] = set()
-        for item in self._profile.score:
-            if item.pre_score is not None:
-                if item.pre_score.pre_score(state, pod, nodes, feasible).code is Code.SKIP:
-                    skipped.add(item.plugin.name)
-                lap("PreScore", item.plugin.name)
-        for item in self._profile.score:
-            if item.plugin.name in skipped:
-                continue
-            scores = self._score(item, state, pod, nodes, rows, decision)
-            lap("Score", item.plugin.name)
-            if scores is None:
-                return None
-            columns.append((item.plugin.name, scores, item.weight))
-            totals += scores * item.weight
-        best = np.flatnonzero(totals == totals.max())
-        chosen = int(best[np.argmin(self._tie_column(nodes)[rows[best]])]) if len(best) > 1 else int(best[0])
-        self._note_scores(decision, nodes, rows, totals, columns, chosen)
-        return int(rows[chosen])
-
-    def _score(
-        self, item: Weighted, state: CycleState, pod: PodView, nodes: NodeTable, rows: I64, decision: Decision
-    ) -> I64 | None:
-        plugin = item.plugin
-        scores = plugin.score(state, pod, nodes, rows)
-        if item.normalize is not None:
-            scores = item.normalize.normalize(state, pod, scores)
-        if scores.shape != rows.shape or scores.dtype.kind != "i":
-            decision.error = (
-                f"plugin {plugin.name} answered {scores.dtype} scores of shape {scores.shape} for {len(rows)} nodes"
-            )
+        scores = score_nodes(self._profile, state, pod, nodes, feasible, rows, lap)
+        if scores.error:
+            decision.error = scores.error
             return None
-        low, high = int(scores.min()), int(scores.max())
-        if low < 0 or high > SCORE_MAX:
-            wrong = low if low < 0 else high
-            decision.error = f"plugin {plugin.name} returned the score {wrong}, outside [0, {SCORE_MAX}]"
-            return None
-        return scores
+        totals = scores.totals(len(rows))
+        # One number a node: by score, and among equals by the run's order.
+        ranks = totals * nodes.size + nodes.take(self._rank_column(nodes), rows)
+        top = []
+        for _ in range(min(SCORES_KEPT, len(rows))):
+            top.append(int(ranks.argmax()))
+            ranks[top[-1]] = -1
+        decision.scores = [_node_score(nodes.names[rows[at]], int(totals[at]), scores, at) for at in top]
+        return int(rows[top[0]])
 
-    def _tie_column(self, nodes: NodeTable) -> I64:
-        """The tie number of each row; made anew when nodes came or went."""
+    def _rank_column(self, nodes: NodeTable) -> I64:
+        """By row, a number below the count of rows: the higher, the sooner it is chosen among equals. Made anew when nodes
+        came or went.
+        """
         key = (id(nodes), nodes.static_version)
-        if self._ties_of != key:
+        if self._ranks_of != key:
             for name in nodes.rows:
                 if name not in self._ties:
                     self._ties[name] = tie_number(self._seed, name)
-            self._ties_of = key
-            self._ties_column = np.array([self._ties.get(name, 0) for name in nodes.names], dtype=np.int64)
-        return self._ties_column
-
-    @staticmethod
-    def _note_scores(
-        decision: Decision,
-        nodes: NodeTable,
-        rows: I64,
-        totals: I64,
-        columns: list[tuple[str, I64, int]],
-        chosen: int,
-    ) -> None:
-        """The chosen node first, then the best of the others."""
-        kept = min(SCORES_KEPT, len(rows))
-        top = np.argpartition(-totals, kept - 1)[:kept]
-        others = sorted(
-            (at for at in top.tolist() if at != chosen), key=lambda at: (-int(totals[at]), nodes.names[rows[at]])
-        )
-        for at in [chosen, *others][:SCORES_KEPT]:
-            plugins = tuple((name, int(scores[at]), weight) for name, scores, weight in columns)
-            decision.scores.append(NodeScore(nodes.names[rows[at]], int(totals[at]), plugins))
+            self._ranks_of = key
+            ties = np.array([self._ties.get(name, 0) for name in nodes.names], dtype=np.int64)
+            self._ranks = np.empty(len(ties), dtype=np.int64)
+            self._ranks[np.argsort(-ties, kind="stable")] = np.arange(len(ties))
+        return self._ranks
 
     def _reserve(
         self, state: CycleState, pod: PodView, nodes: NodeTable, row: int, decision: Decision, lap: Stopwatch
@@ -260,15 +195,66 @@ class Cycle:
         decision.node_name = nodes.names[row]
 
 
-def _note_rejections(decision: Decision, plugin: str, mask: Mask, rows: I64, nodes: NodeTable) -> None:
-    codes = mask.codes[rows]
-    numbers, first, counts = np.unique(codes, return_index=True, return_counts=True)
-    del first
+def raised_by(error: BaseException) -> str:
+    """The plugin in whose method an exception arose, the innermost one; "" where it was none."""
+    name, place = "", error.__traceback__
+    while place is not None:
+        owner = place.tb_frame.f_locals.get("self")
+        if isinstance(owner, Plugin):
+            name = owner.name
+        place = place.tb_next
+    return name
+
+
+def _node_score(name: str, total: int, scores: Scores, at: int) -> NodeScore:
+    plugins = tuple(
+        (plugin, part if isinstance(part, int) else int(part[at]), weight) for plugin, part, weight in scores.columns
+    )
+    return NodeScore(name, total, plugins)
+
+
+def _note_refusals(decision: Decision, filtering: Filtering, nodes: NodeTable) -> None:
+    """Who rejected how many nodes, and why; in the order of the plugins."""
+    failed: dict[str, None] = {}
+    refused = filtering.refused
+    if refused is not None:
+        reason = ", ".join(refused.reasons)
+        decision.rejected["PreFilter", refused.plugin] = nodes.count
+        decision.rejections.append(Rejection(refused.plugin, reason, nodes.count, (), refused.code))
+        decision.failed_plugins = frozenset((refused.plugin,))
+        return
+    if len(filtering.left_out):
+        status = left_out_status(filtering.narrowed_by)
+        names = ", ".join(filtering.narrowed_by)
+        decision.rejected["PreFilter", names] = len(filtering.left_out)
+        examples = tuple(nodes.names[row] for row in filtering.left_out[:EXAMPLES_MAX])
+        decision.rejections.append(Rejection(names, status.reasons[0], len(filtering.left_out), examples, status.code))
+        failed.update(dict.fromkeys(filtering.narrowed_by))
+    crowded: dict[tuple[str, str, Code], list[int]] = {}
+    for row, status in filtering.crowded.items():
+        decision.rejected["Filter", status.plugin] = decision.rejected.get(("Filter", status.plugin), 0) + 1
+        for reason in status.reasons:
+            crowded.setdefault((status.plugin, reason, status.code), []).append(row)
+    for (plugin, reason, code), rows in crowded.items():
+        examples = tuple(nodes.names[row] for row in rows[:EXAMPLES_MAX])
+        decision.rejections.append(Rejection(plugin, reason, len(rows), examples, code))
+        failed[plugin] = None
+    for refusal in filtering.refusals:
+        failed[refusal.plugin] = None
+        count = decision.rejected.get(("Filter", refusal.plugin), 0)
+        decision.rejected["Filter", refusal.plugin] = count + len(refusal.rows)
+        _note_refusal(decision, refusal, nodes)
+    decision.failed_plugins = frozenset(failed)
+
+
+def _note_refusal(decision: Decision, refusal: Refusal, nodes: NodeTable) -> None:
+    codes = refusal.mask.codes[refusal.rows]
+    numbers, counts = np.unique(codes, return_counts=True)
     for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-        code, reasons = mask.explain(number)
-        examples = tuple(nodes.names[row] for row in rows[codes == number][:EXAMPLES_MAX])
+        code, reasons = refusal.mask.explain(number)
+        examples = tuple(nodes.names[row] for row in refusal.rows[codes == number][:EXAMPLES_MAX])
         for reason in reasons:
-            decision.rejections.append(Rejection(plugin, reason, count, examples, code))
+            decision.rejections.append(Rejection(refusal.plugin, reason, count, examples, code))
 
 
 def fit_message(nodes: int, rejections: list[Rejection]) -> str:

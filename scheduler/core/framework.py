@@ -2,26 +2,35 @@
 
 The points and their order are Kubernetes' (pkg/scheduler/framework, 1.36). Points up to Permit are pure and synchronous
 and look at all nodes at once: `filter` answers a `Mask`, `score` a column. A plugin defines the methods of the points that
-it takes part in, and no others; `Plugin` subclasses are found by the names of their methods. `PerNodeFilter` and
-`PerNodeScore` are for authors who want one node at a time: slower, same answer. PreBind and PostBind are asynchronous and
-are called by the shell, around the Bind that DefaultBinder stands for.
+it takes part in, and no others; `Plugin` subclasses are found by the names of their methods. A Filter that depends on the
+pods of a node also defines `filter_one`, which answers for one node as it would be with other pods on it; and `add_pod`
+and `remove_pod` (Kubernetes' PreFilterExtensions) where it keeps what PreFilter found in the cycle's state.
+`PerNodeFilter` and `PerNodeScore` are for authors who want one node at a time: slower, same answer. PreBind and PostBind
+are asynchronous and are called by the shell, around the Bind that DefaultBinder stands for.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
+from scheduler.core.node_info import NodeInfo
 from scheduler.core.status import Code, Status
-from scheduler.core.table import I64, Bools, NodeTable
+from scheduler.core.table import I64, Bools, Held, NodeTable
 from services.model.devices import DeviceShare
 from services.model.node import NodeView
 from services.model.pod import PodView
 
 SCORE_MAX = 100
+# Called with (extension point, plugin) after each plugin's work; the core itself never looks at a clock.
+Stopwatch = Callable[[str, str], None]
 T = TypeVar("T")
+
+
+def no_stopwatch(_point: str, _plugin: str) -> None:
+    """Times nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,24 +79,35 @@ class EventKind(Enum):
     NODE_LABEL = "NodeLabelChange"
     NODE_TAINT = "NodeTaintChange"
     TOPOLOGY = "NodeTopologyChange"
+    NODE_REMOVED = "NodeDelete"
+    # Of pods on nodes. A pod that waited for a node and does so no more counts as removed too.
+    POD_ADDED = "AssignedPodAdd"
+    POD_UPDATED = "AssignedPodUpdate"
     POD_REMOVED = "AssignedPodDelete"
+    NAMESPACE = "NamespaceUpdate"
+    # Of the waiting pod itself.
     POD_CHANGED = "PodUpdate"
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """`node` is set for node events (`old` before it), `pod` for pod events."""
+    """`node` is set for node events (`old` before it), `pod` for pod events (`old_pod` before it)."""
 
     kind: EventKind
     node: NodeView | None = None
     old: NodeView | None = None
     pod: PodView | None = None
+    old_pod: PodView | None = None
 
 
 class Plugin:
-    """Base of all plugins. `name` stands in configuration, reasons, spans and metrics."""
+    """Base of all plugins. `name` stands in configuration, reasons, spans and metrics.
+
+    `events`: the kinds of which `wakes` is asked at all (Kubernetes' EventsToRegister); None for every kind.
+    """
 
     name = ""
+    events: frozenset[EventKind] | None = None
 
     def wakes(self, event: ClusterEvent, pod: PodView) -> bool:
         """Whether `event` may make schedulable a pod that this plugin rejected (a queueing hint). When in doubt, yes."""
@@ -120,14 +140,66 @@ class PreFilterPlugin(Protocol):
 class FilterPlugin(Protocol):
     name: str
 
-    def filter(self, state: CycleState, pod: PodView, nodes: NodeTable) -> Mask: ...
+    def filter(self, state: CycleState, pod: PodView, nodes: NodeTable) -> Mask | None:
+        """None: no node is rejected."""
+        ...
+
+
+@runtime_checkable
+class FilterOnePlugin(Protocol):
+    """A Filter whose verdict depends on the node's pods: it is asked again for one node with other pods on it."""
+
+    name: str
+
+    def filter_one(self, state: CycleState, pod: PodView, node: NodeInfo) -> Status: ...
+
+
+@runtime_checkable
+class PreFilterExtensions(Protocol):
+    """`other` comes to `node`, or leaves it: brings what PreFilter wrote into `state` up to date.
+
+    The state is a clone of the cycle's, whose values are shared: a changed value is written anew.
+    """
+
+    name: str
+
+    def add_pod(self, state: CycleState, pod: PodView, other: PodView, node: NodeInfo) -> None: ...
+
+    def remove_pod(self, state: CycleState, pod: PodView, other: PodView, node: NodeInfo) -> None: ...
+
+
+class WhatIf(Protocol):
+    """What a PostFilter plugin may ask about a pod that fits nowhere."""
+
+    # What the Filter plugins know of the cycle; a question works on a clone.
+    state: CycleState
+
+    def resolvable(self) -> Bools:
+        """By row: the node is there, and was rejected for something that the removal of pods may change."""
+        ...
+
+    def unresolvable(self, node_name: str) -> bool:
+        """Whether the node was rejected for good."""
+        ...
+
+    def only_resources(self) -> Bools:
+        """By row: of what depends on pods there, only NodeResourcesFit may reject the pod, and nobody waits for the node."""
+        ...
+
+    def add(self, state: CycleState, node: NodeInfo, held: Held) -> None: ...
+
+    def remove(self, state: CycleState, node: NodeInfo, held: Held) -> None: ...
+
+    def fits(self, state: CycleState, node: NodeInfo) -> Status:
+        """The verdict on one node as it is now in the question; pods that wait for room there are counted."""
+        ...
 
 
 @runtime_checkable
 class PostFilterPlugin(Protocol):
     name: str
 
-    def post_filter(self, state: CycleState, pod: PodView, nodes: NodeTable) -> Status: ...
+    def post_filter(self, state: CycleState, pod: PodView, nodes: NodeTable, what_if: WhatIf) -> "PostFilterResult": ...
 
 
 @runtime_checkable
@@ -141,14 +213,18 @@ class PreScorePlugin(Protocol):
 class ScorePlugin(Protocol):
     name: str
 
-    def score(self, state: CycleState, pod: PodView, nodes: NodeTable, feasible: I64) -> I64: ...
+    def score(self, state: CycleState, pod: PodView, nodes: NodeTable, feasible: I64) -> I64 | int:
+        """The scores of the rows `feasible`, which are ascending; one number where all have the same."""
+        ...
 
 
 @runtime_checkable
 class NormalizePlugin(Protocol):
     name: str
 
-    def normalize(self, state: CycleState, pod: PodView, scores: I64) -> I64: ...
+    def normalize(self, state: CycleState, pod: PodView, scores: I64) -> I64 | int:
+        """Not called where Score answered one number for all: then that is final."""
+        ...
 
 
 @runtime_checkable
@@ -194,10 +270,22 @@ class PermitPlugin(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PreFilterResult:
-    """`status`: Success, Skip, or a refusal of the pod as a whole. `rows`: where to look; None for everywhere."""
+    """`status`: Success, Skip, or a refusal of the pod as a whole. `node_names`: where to look; None for everywhere."""
 
     status: Status
-    rows: I64 | None = None
+    node_names: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PostFilterResult:
+    """`status` Success: the pod may wait for room on `node_name`, once the `victims` are gone. `clears`: a nomination that
+    the pod has is void.
+    """
+
+    status: Status
+    node_name: str = ""
+    victims: tuple[Held, ...] = ()
+    clears: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,62 +330,3 @@ class PerNodeScore(Plugin):
     def score(self, state: CycleState, pod: PodView, nodes: NodeTable, feasible: I64) -> I64:
         views = [nodes.views[row] for row in feasible.tolist()]
         return np.array([self.score_node(state, pod, view) for view in views if view is not None], dtype=np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class Weighted:
-    """A score plugin, its weight in a profile, and itself again as far as it takes part in the points around Score."""
-
-    plugin: ScorePlugin
-    weight: int
-    pre_score: PreScorePlugin | None
-    normalize: NormalizePlugin | None
-
-
-@dataclass(slots=True)
-class Profile:
-    """The plugins of one schedulerName, in order, sorted into their extension points."""
-
-    scheduler_name: str
-    plugins: Sequence[Plugin]
-    weights: dict[str, int]
-    queue_sort: QueueSortPlugin = field(init=False)
-    pre_enqueue: list[PreEnqueuePlugin] = field(init=False)
-    pre_filter: list[PreFilterPlugin] = field(init=False)
-    filter: list[FilterPlugin] = field(init=False)
-    post_filter: list[PostFilterPlugin] = field(init=False)
-    pre_score: list[PreScorePlugin] = field(init=False)
-    score: list[Weighted] = field(init=False)
-    reserve: list[ReservePlugin] = field(init=False)
-    unreserve: list[UnreservePlugin] = field(init=False)
-    permit: list[PermitPlugin] = field(init=False)
-    pre_bind: list[PreBindPlugin] = field(init=False)
-    post_bind: list[PostBindPlugin] = field(init=False)
-    by_name: dict[str, Plugin] = field(init=False)
-
-    def __post_init__(self) -> None:
-        sorters = [plugin for plugin in self.plugins if isinstance(plugin, QueueSortPlugin)]
-        assert len(sorters) == 1, "a profile has exactly one QueueSort plugin"
-        self.queue_sort = sorters[0]
-        self.pre_enqueue = [plugin for plugin in self.plugins if isinstance(plugin, PreEnqueuePlugin)]
-        self.pre_filter = [plugin for plugin in self.plugins if isinstance(plugin, PreFilterPlugin)]
-        self.filter = [plugin for plugin in self.plugins if isinstance(plugin, FilterPlugin)]
-        self.post_filter = [plugin for plugin in self.plugins if isinstance(plugin, PostFilterPlugin)]
-        self.pre_score = [plugin for plugin in self.plugins if isinstance(plugin, PreScorePlugin)]
-        self.score = [
-            Weighted(
-                plugin,
-                self.weights.get(plugin.name, 1),
-                plugin if isinstance(plugin, PreScorePlugin) else None,
-                plugin if isinstance(plugin, NormalizePlugin) else None,
-            )
-            for plugin in self.plugins
-            if isinstance(plugin, ScorePlugin) and self.weights.get(plugin.name, 1) > 0
-        ]
-        self.reserve = [plugin for plugin in self.plugins if isinstance(plugin, ReservePlugin)]
-        self.unreserve = [plugin for plugin in self.plugins if isinstance(plugin, UnreservePlugin)]
-        self.pre_bind = [plugin for plugin in self.plugins if isinstance(plugin, PreBindPlugin)]
-        self.post_bind = [plugin for plugin in self.plugins if isinstance(plugin, PostBindPlugin)]
-        self.permit = [plugin for plugin in self.plugins if isinstance(plugin, PermitPlugin)]
-        self.by_name = {plugin.name: plugin for plugin in self.plugins}
-        assert len(self.by_name) == len(self.plugins), "each plugin is in a profile once"

@@ -8,103 +8,59 @@ the bind is lost (it is taken out again). While the outcome is unknown the assum
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
 
-from scheduler.core.cycle import Cycle, Decision, no_stopwatch
-from scheduler.core.framework import ClusterEvent, EventKind, Profile
+from scheduler.core.cycle import Cycle, Decision
+from scheduler.core.events import (
+    Action,
+    Attempted,
+    Bind,
+    BindDone,
+    BindVerdict,
+    BudgetChanged,
+    Continue,
+    Event,
+    Evict,
+    EvictionFailed,
+    LeadershipChanged,
+    NamespaceChanged,
+    NodeChanged,
+    Nominate,
+    PodChanged,
+    ServiceChanged,
+    Tick,
+    TopologyChanged,
+    WakeAt,
+)
+from scheduler.core.framework import ClusterEvent, EventKind, no_stopwatch
+from scheduler.core.profile import Profile
 from scheduler.core.queue import Queued, SchedulingQueue
 from scheduler.core.table import Held, NodeTable
-from services.model.devices import DeviceShare
-from services.model.node import NodeView, TopologyView
+from services.model.node import NodeView
 from services.model.pod import PodView
 
+__all__ = [
+    "Action",
+    "Attempted",
+    "Bind",
+    "BindDone",
+    "BindVerdict",
+    "BudgetChanged",
+    "Continue",
+    "Event",
+    "Evict",
+    "EvictionFailed",
+    "LeadershipChanged",
+    "Machine",
+    "NamespaceChanged",
+    "NodeChanged",
+    "Nominate",
+    "PodChanged",
+    "ServiceChanged",
+    "Tick",
+    "TopologyChanged",
+    "WakeAt",
+]
 
-@dataclass(frozen=True, slots=True)
-class PodChanged:
-    """`old` None: added; `new` None: gone."""
-
-    old: PodView | None
-    new: PodView | None
-
-
-@dataclass(frozen=True, slots=True)
-class NodeChanged:
-    old: NodeView | None
-    new: NodeView | None
-
-
-@dataclass(frozen=True, slots=True)
-class TopologyChanged:
-    name: str
-    new: TopologyView | None
-
-
-class BindVerdict(Enum):
-    """What became of a bind, as far as the machine must know."""
-
-    BOUND = "Bound"
-    # Bound elsewhere, or the pod is gone or held: nothing left to do for us.
-    SETTLED = "Settled"
-    # The node could not hold it after all, or the API server refused it at this moment: try again.
-    LOST = "Lost"
-
-
-@dataclass(frozen=True, slots=True)
-class BindDone:
-    uid: str
-    verdict: BindVerdict
-    why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class LeadershipChanged:
-    leading: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Time has passed, or there is more to do."""
-
-
-Event = PodChanged | NodeChanged | TopologyChanged | BindDone | LeadershipChanged | Tick
-
-
-@dataclass(frozen=True, slots=True)
-class Bind:
-    """Bind `pod` to `node_name` with `devices`. `attempt` numbers the pod's tries."""
-
-    pod: PodView
-    node_name: str
-    devices: tuple[DeviceShare, ...]
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Attempted:
-    """An attempt has ended: tell the pod, its events, its trace. `node_name` of the decision is empty for no place."""
-
-    pod: PodView
-    attempt: int
-    woken_by: str
-    queued_at: float
-    moves: tuple[tuple[float, str], ...]
-    decision: Decision
-
-
-@dataclass(frozen=True, slots=True)
-class WakeAt:
-    """Step again at this time, if nothing comes before."""
-
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Continue:
-    """There are more pods to try: step again when the inbox has been read."""
-
-
-Action = Bind | Attempted | WakeAt | Continue
 StopwatchFactory = Callable[[], Callable[[str, str], None]]
 
 
@@ -149,6 +105,15 @@ class Machine:
                 self.queue.on_event(ClusterEvent(EventKind.TOPOLOGY), now)
             case BindDone():
                 self._on_bind(event, now)
+            case NamespaceChanged(namespace, labels):
+                if self.nodes.pods.put_namespace(namespace, labels):
+                    self.queue.on_event(ClusterEvent(EventKind.NAMESPACE), now)
+            case ServiceChanged(namespace, service_name, service):
+                self.nodes.put_service(namespace, service_name, service)
+            case BudgetChanged(key, budget):
+                self.nodes.put_budget(key, budget)
+            case EvictionFailed(uid):
+                self.queue.activate(uid, now, "EvictionFailed")
             case LeadershipChanged(leading):
                 self.leading = leading
             case Tick():
@@ -165,30 +130,58 @@ class Machine:
         if new.finished:
             self._pod_gone(new, now)
         elif new.spec.node_name:
-            self._pod_placed(new)
+            self._pod_placed(new, now)
         elif self.queue.is_ours(new):
             if new.deleting:
                 self.queue.remove(new.uid)
+                self._end_nomination(new, now)
             elif new.uid not in self._assumed:
+                self._learn_nomination(old, new, now)
                 self.queue.add(new, now)
 
-    def _pod_placed(self, pod: PodView) -> None:
+    def _learn_nomination(self, old: PodView | None, new: PodView, now: float) -> None:
+        """What the store says of it counts when it changes; until then, what was decided here."""
+        known = self.nodes.nominated_node(new.uid)
+        told = old is None or old.uid != new.uid or old.nominated_node_name != new.nominated_node_name
+        node_name = new.nominated_node_name if told else known
+        if known and node_name != known:
+            self._end_nomination(new, now)
+        if node_name:
+            self.nodes.nominate(node_name, new)
+
+    def _end_nomination(self, pod: PodView, now: float) -> None:
+        """The room that was kept for the pod is free for others."""
+        if self.nodes.nominated_node(pod.uid):
+            self.nodes.unnominate(pod)
+            self.queue.on_event(ClusterEvent(EventKind.POD_REMOVED, pod=pod), now)
+
+    def _pod_placed(self, pod: PodView, now: float) -> None:
         """The store says where the pod is: that settles any assumption."""
+        if self.nodes.nominated_node(pod.uid) == pod.spec.node_name:
+            self.nodes.unnominate(pod)
         self.queue.remove(pod.uid)
         self._assumed.pop(pod.uid, None)
         devices = pod.placed.devices if pod.placed is not None else ()
         known = self._where.get(pod.uid)
-        if known == pod.spec.node_name:
-            held = self.nodes.held[known][pod.uid]
-            if held.devices == devices and held.pod.spec is pod.spec:
-                return
+        if known == pod.spec.node_name and self.nodes.refresh(Held(pod, known, devices)):
+            return
+        before = None
         if known is not None:
+            before = self.nodes.held[known][pod.uid].pod
             self.nodes.release(known, pod.uid)
         self.nodes.hold(Held(pod, pod.spec.node_name, devices))
         self._where[pod.uid] = pod.spec.node_name
+        if known != pod.spec.node_name:
+            if before is not None:
+                self.queue.on_event(ClusterEvent(EventKind.POD_REMOVED, pod=before), now)
+            self.queue.on_event(ClusterEvent(EventKind.POD_ADDED, pod=pod), now)
+        elif before is not None and _counts_otherwise(before, pod):
+            self.queue.on_event(ClusterEvent(EventKind.POD_UPDATED, pod=pod, old_pod=before), now)
+        self._end_nomination(pod, now)
 
     def _pod_gone(self, pod: PodView, now: float) -> None:
         self.queue.remove(pod.uid)
+        self._end_nomination(pod, now)
         self._assumed.pop(pod.uid, None)
         node_name = self._where.pop(pod.uid, None)
         if node_name is not None:
@@ -199,6 +192,7 @@ class Machine:
         if new is None:
             assert old is not None
             self.nodes.remove_node(old.name)
+            self.queue.on_event(ClusterEvent(EventKind.NODE_REMOVED, old=old), now)
             return
         self.nodes.put_node(new)
         for kind in _node_event_kinds(old, new):
@@ -229,13 +223,38 @@ class Machine:
                 self.queue.retry(pod.uid, now, "PluginError")
             else:
                 self.queue.failed(pod.uid, decision.failed_plugins, now)
-            return [attempted]
+            return [attempted, *self._make_room(pod, decision, now)]
         self.queue.placed_after_flush(queued)
         bind = Bind(pod, decision.node_name, decision.devices, queued.attempts)
         self._assumed[pod.uid] = bind
         self._where[pod.uid] = decision.node_name
         self.nodes.hold(Held(pod, decision.node_name, decision.devices))
+        if self.nodes.nominated_node(pod.uid) == decision.node_name:
+            self.nodes.unnominate(pod)
+        self._end_nomination(pod, now)
+        self.queue.on_event(ClusterEvent(EventKind.POD_ADDED, pod=pod), now)
         return [attempted, bind]
+
+    def _make_room(self, pod: PodView, decision: Decision, now: float) -> list[Action]:
+        """The nomination counts before anybody is told to go, so that nobody else takes the room (preemption.go)."""
+        if not decision.victims:
+            if decision.clears_nomination and self.nodes.nominated_node(pod.uid):
+                self._end_nomination(pod, now)
+                return [Nominate(pod, "")]
+            return []
+        node_name = decision.nominated_node
+        if self.nodes.nominated_node(pod.uid) != node_name:
+            self._end_nomination(pod, now)
+        actions: list[Action] = []
+        # Those of lower priority that wait for the same room may find other room.
+        for other in list(self.nodes.nominated.get(node_name, {}).values()):
+            if other.spec.priority < pod.spec.priority:
+                self.nodes.unnominate(other)
+                self.queue.activate(other.uid, now, "NominationCleared")
+                actions.append(Nominate(other, ""))
+        self.nodes.nominate(node_name, pod)
+        victims = tuple(held.pod for held in decision.victims)
+        return [*actions, Nominate(pod, node_name), Evict(pod, node_name, victims)]
 
     def _on_bind(self, done: BindDone, now: float) -> None:
         if done.verdict is BindVerdict.BOUND:
@@ -248,10 +267,18 @@ class Machine:
             # The room that it did not use may be what another pod waits for.
             self.queue.on_event(ClusterEvent(EventKind.POD_REMOVED, pod=held.pod), now)
         if done.verdict is BindVerdict.LOST:
+            queued = self.queue.get(done.uid)
+            if queued is not None and queued.pod.nominated_node_name:
+                self.nodes.nominate(queued.pod.nominated_node_name, queued.pod)
             self.queue.retry(done.uid, now, done.why or "BindLost")
         else:
             # Bound, and the informer will say so; or settled by somebody else.
             self.queue.remove(done.uid)
+
+
+def _counts_otherwise(before: PodView, now: PodView) -> bool:
+    """Whether a pod on its node counts otherwise for others than it did."""
+    return before.labels != now.labels or before.deleting != now.deleting or before.spec.requests != now.spec.requests
 
 
 def _node_event_kinds(old: NodeView | None, new: NodeView) -> list[EventKind]:

@@ -10,14 +10,15 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from scheduler.core.framework import ClusterEvent, EventKind, Plugin, Profile
+from scheduler.core.framework import ClusterEvent, EventKind, Plugin
+from scheduler.core.profile import Profile
 from services.model.pod import PodView
 
 BACKOFF_FIRST_SECONDS = 1.0
 BACKOFF_SECONDS_MAX = 10.0
 FLUSH_SECONDS = 300.0
-# Events kept for one pod in flight; beyond that it is retried without asking.
-EVENTS_KEPT_MAX = 512
+# Events kept for the pods in flight; a pod that misses some of them is retried without asking.
+EVENTS_KEPT_MAX = 4096
 
 
 @dataclass(slots=True)
@@ -32,11 +33,14 @@ class Queued:
     woken_by: str = "PodAdd"
     enqueued_at: float = 0.0
     failed_plugins: frozenset[str] = frozenset()
+    # While it is unschedulable: the plugins under whose names it sleeps.
+    sleeps_for: tuple[str, ...] = ()
     waiting_since: float = 0.0
     # (time, what) of each move, for the span of the wait.
     moves: list[tuple[float, str]] = field(default_factory=list)
-    events: list[ClusterEvent] = field(default_factory=list)
-    overflowed: bool = False
+    # The pod's own updates while it is in flight, and where the log of all events stood when that began.
+    own_events: list[ClusterEvent] = field(default_factory=list)
+    log_from: int = 0
     flushed: bool = False
 
 
@@ -51,6 +55,11 @@ class SchedulingQueue:
         self._counts = {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0, "flight": 0}
         self._unschedulable: dict[str, None] = {}
         self._flight: dict[str, None] = {}
+        # The unschedulable ones by the plugins that rejected them; "" for those whom none did.
+        self._asleep: dict[str, dict[str, None]] = {}
+        # What happened while pods are in flight; `_log_begin` is the number of the first event in it.
+        self._log: list[ClusterEvent] = []
+        self._log_begin = 0
         self._sequence = 0
         self.moved_by_flush = 0
 
@@ -72,9 +81,7 @@ class SchedulingQueue:
     def _move(self, queued: Queued, place: str, now: float, why: str) -> None:
         uid = queued.pod.uid
         if queued.place:
-            self._counts[queued.place] -= 1
-            self._unschedulable.pop(uid, None)
-            self._flight.pop(uid, None)
+            self._leave(queued)
         queued.place = place
         queued.woken_by = why if place == "active" else queued.woken_by
         queued.moves.append((now, f"{place}: {why}"))
@@ -89,8 +96,28 @@ class SchedulingQueue:
         elif place == "unschedulable":
             queued.waiting_since = now
             self._unschedulable[uid] = None
+            queued.sleeps_for = tuple(sorted(queued.failed_plugins)) or ("",)
+            for name in queued.sleeps_for:
+                self._asleep.setdefault(name, {})[uid] = None
         elif place == "flight":
             self._flight[uid] = None
+
+    def _leave(self, queued: Queued) -> None:
+        """Takes a pod out of the queue that it is in."""
+        uid = queued.pod.uid
+        self._counts[queued.place] -= 1
+        if queued.place == "unschedulable":
+            del self._unschedulable[uid]
+            for name in queued.sleeps_for:
+                sleeping = self._asleep[name]
+                del sleeping[uid]
+                if not sleeping:
+                    del self._asleep[name]
+        elif queued.place == "flight":
+            del self._flight[uid]
+            if not self._flight:
+                self._log_begin += len(self._log)
+                self._log.clear()
 
     def add(self, pod: PodView, now: float) -> None:
         """A pod that is to be scheduled; one that is known is updated."""
@@ -123,15 +150,13 @@ class SchedulingQueue:
         if queued.place == "gated" or queued.place == "unschedulable":
             self._enqueue(queued, now, EventKind.POD_CHANGED.value)
         elif queued.place == "flight":
-            queued.events.append(ClusterEvent(EventKind.POD_CHANGED, pod=pod))
+            queued.own_events.append(ClusterEvent(EventKind.POD_CHANGED, pod=pod))
 
     def remove(self, uid: str) -> Queued | None:
         """The pod is gone, or placed: forget it."""
         queued = self._pods.pop(uid, None)
         if queued is not None:
-            self._counts[queued.place] -= 1
-            self._unschedulable.pop(uid, None)
-            self._flight.pop(uid, None)
+            self._leave(queued)
         return queued
 
     def pop(self, now: float) -> Queued | None:
@@ -142,8 +167,8 @@ class SchedulingQueue:
             queued = self._pods.get(uid)
             if queued is not None and queued.place == "active":
                 queued.attempts += 1
-                queued.events.clear()
-                queued.overflowed = False
+                queued.own_events.clear()
+                queued.log_from = self._log_begin + len(self._log)
                 self._move(queued, "flight", now, "attempt")
                 return queued
         return None
@@ -155,9 +180,9 @@ class SchedulingQueue:
             return
         queued.failed_plugins = failed_plugins
         queued.backoff_until = now + backoff_seconds(queued.attempts)
-        missed = next((event for event in queued.events if self._wakes(event, queued)), None)
-        events_lost, queued.overflowed = queued.overflowed, False
-        queued.events = []
+        events_lost = queued.log_from < self._log_begin
+        since = self._log[max(0, queued.log_from - self._log_begin) :]
+        missed = next((event for event in (*queued.own_events, *since) if self._wakes(event, queued)), None)
         if missed is not None or events_lost:
             self._move(queued, "backoff", now, missed.kind.value if missed is not None else "EventsOverflow")
         else:
@@ -199,20 +224,41 @@ class SchedulingQueue:
 
     def on_event(self, event: ClusterEvent, now: float) -> None:
         """Wakes exactly the waiting pods that the event may help, and keeps it for those in flight."""
-        for uid in self._flight:
-            queued = self._pods[uid]
-            if len(queued.events) < EVENTS_KEPT_MAX:
-                queued.events.append(event)
-            else:
-                queued.overflowed = True
-        for uid in list(self._unschedulable):
-            queued = self._pods[uid]
-            if self._wakes(event, queued):
-                self._enqueue(queued, now, event.kind.value)
+        if self._flight:
+            self._log.append(event)
+            if len(self._log) > EVENTS_KEPT_MAX:
+                del self._log[: EVENTS_KEPT_MAX // 2]
+                self._log_begin += EVENTS_KEPT_MAX // 2
+        woken: dict[str, None] = {}
+        for name, sleeping in self._asleep.items():
+            if not name:
+                # No plugin said no, there was no node to say it of: any event may change that.
+                woken.update(sleeping)
+            elif self._hears(name, event.kind):
+                woken.update(dict.fromkeys(uid for uid in sleeping if self._plugin_wakes(name, event, uid)))
+        for uid in woken:
+            self._enqueue(self._pods[uid], now, event.kind.value)
+
+    def activate(self, uid: str, now: float, why: str) -> None:
+        """Tries a waiting pod again, whatever had rejected it."""
+        queued = self._pods.get(uid)
+        if queued is not None and queued.place == "unschedulable":
+            self._enqueue(queued, now, why)
+
+    def _hears(self, name: str, kind: EventKind) -> bool:
+        """Whether a plugin of this name wants to be asked about such events, in any profile."""
+        for profile in self._profiles.values():
+            plugin = profile.by_name.get(name)
+            if plugin is None or plugin.events is None or kind in plugin.events:
+                return True
+        return False
+
+    def _plugin_wakes(self, name: str, event: ClusterEvent, uid: str) -> bool:
+        pod = self._pods[uid].pod
+        return _plugin_wakes(self.profile_of(pod).by_name, name, event, pod)
 
     def _wakes(self, event: ClusterEvent, queued: Queued) -> bool:
         if not queued.failed_plugins:
-            # No plugin said no, there was no node to say it of: any event may change that.
             return True
         by_name = self.profile_of(queued.pod).by_name
         return any(_plugin_wakes(by_name, name, event, queued.pod) for name in sorted(queued.failed_plugins))
@@ -224,7 +270,12 @@ class SchedulingQueue:
 
 def _plugin_wakes(by_name: dict[str, Plugin], name: str, event: ClusterEvent, pod: PodView) -> bool:
     plugin = by_name.get(name)
-    return plugin is None or plugin.wakes(event, pod)
+    if plugin is None or (plugin.events is not None and event.kind not in plugin.events):
+        return plugin is None
+    try:
+        return plugin.wakes(event, pod)
+    except Exception:  # noqa: BLE001 - plugins are anybody's code; when in doubt, the pod is tried again
+        return True
 
 
 def _last_cause(queued: Queued) -> str:

@@ -19,8 +19,10 @@ from scheduler.core.framework import (
     PreFilterResult,
     Reservation,
 )
+from scheduler.core.node_info import NodeInfo
 from scheduler.core.status import SKIP, SUCCESS, Code, Status
 from scheduler.core.table import I64, Bools, NodeTable
+from scheduler.plugins.memo import RowMemo
 from services.model.devices import MILLI_WHOLE, DeviceRequest, DeviceShare, allocate
 from services.model.node import TopologyView
 from services.model.pod import PodView
@@ -33,24 +35,24 @@ _PATH_POINTS = {"PIX": 5, "PXB": 4, "PHB": 3, "NODE": 2, "SYS": 1}
 
 class GpuTopology(Plugin):
     name = "GpuTopology"
+    events = frozenset((EventKind.NODE_ADD, EventKind.TOPOLOGY, EventKind.POD_REMOVED))
 
     def __init__(self) -> None:
         self._qualities: OrderedDict[tuple[int, bytes, int, int], int] = OrderedDict()
+        self._codes = RowMemo()
+        self._scores = RowMemo()
         # Keeps the topologies alive whose identity is in the memo.
         self._known: dict[int, TopologyView] = {}
 
     def pre_filter(self, _state: CycleState, pod: PodView, _nodes: NodeTable) -> PreFilterResult:
         return PreFilterResult(SUCCESS if pod.spec.devices is not None else SKIP)
 
-    def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask:
+    def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask | None:
         request = pod.spec.devices
         assert request is not None
-        enough = self._eligible(request, nodes).sum(axis=1) >= request.count
-        # A node that advertises GPUs but reports no hardware is counted by its totals alone.
-        whole = request.milli == MILLI_WHOLE and not request.models
-        codes = np.where(enough | (whole & (nodes.device_count[: nodes.size] == 0)), 0, 1)
-        known = self._of_model(request, nodes).sum(axis=1)
-        codes = np.where((codes == 1) & (known < request.count), 2, codes).astype(np.int64)
+        codes = self._codes.get(request, nodes, lambda rows: _verdicts(request, nodes, rows), None)
+        if not codes.any():
+            return None
         free = describe(request)
 
         def explain(number: int) -> tuple[Code, tuple[str, ...]]:
@@ -60,17 +62,19 @@ class GpuTopology(Plugin):
 
         return Mask(codes, explain)
 
-    @staticmethod
-    def _of_model(request: DeviceRequest, nodes: NodeTable) -> Bools:
-        models = nodes.device_model[: nodes.size]
-        if not request.models:
-            return models >= 0
-        numbers = [nodes.models[name] for name in sorted(request.models) if name in nodes.models]
-        return np.isin(models, numbers)
-
-    def _eligible(self, request: DeviceRequest, nodes: NodeTable) -> Bools:
-        eligible = nodes.device_free[: nodes.size] >= request.milli
-        return eligible & self._of_model(request, nodes) if request.models else eligible
+    def filter_one(self, _state: CycleState, pod: PodView, node: NodeInfo) -> Status:
+        request, topology = pod.spec.devices, node.nodes.topologies[node.row]
+        assert request is not None
+        devices = topology.devices if topology is not None else ()
+        if not devices and request.milli == MILLI_WHOLE and not request.models:
+            return SUCCESS
+        wanted = [device.index for device in devices if not request.models or device.model in request.models]
+        if sum(node.device_free[index] >= request.milli for index in wanted) >= request.count:
+            return SUCCESS
+        if len(wanted) < request.count:
+            never = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+            return Status(never, (f"node(s) didn't have {describe(request)}",), self.name)
+        return Status(Code.UNSCHEDULABLE, (f"node(s) didn't have {describe(request)} free",), self.name)
 
     def pre_score(self, _state: CycleState, pod: PodView, _nodes: NodeTable, _feasible: Bools) -> Status:
         return SUCCESS if pod.spec.devices is not None else SKIP
@@ -78,25 +82,16 @@ class GpuTopology(Plugin):
     def score(self, _state: CycleState, pod: PodView, nodes: NodeTable, feasible: I64) -> I64:
         request = pod.spec.devices
         assert request is not None
-        packing = self._packing(request, nodes, feasible)
+        scores = self._scores.get(request, nodes, lambda rows: self._score(request, nodes, rows), None)
+        return nodes.take(scores, feasible)
+
+    def _score(self, request: DeviceRequest, nodes: NodeTable, rows: I64 | slice) -> I64:
+        packing = _packing(request, nodes, rows)
         if request.count < 2:
             return packing
-        links = np.array([self._quality(request, nodes, row) for row in feasible.tolist()], dtype=np.int64)
+        numbers = range(nodes.size)[rows] if isinstance(rows, slice) else rows.tolist()
+        links = np.array([self._quality(request, nodes, row) for row in numbers], dtype=np.int64)
         return np.asarray((3 * links + packing) // 4, dtype=np.int64)
-
-    @staticmethod
-    def _packing(request: DeviceRequest, nodes: NodeTable, feasible: I64) -> I64:
-        """100 where nothing untouched would remain on the node; less with every device that would."""
-        free = nodes.device_free[feasible]
-        count = np.maximum(nodes.device_count[feasible], 1)
-        untouched = (free == MILLI_WHOLE).sum(axis=1)
-        if request.milli < MILLI_WHOLE:
-            opened = ((free >= request.milli) & (free < MILLI_WHOLE)).sum(axis=1)
-            taken = np.maximum(request.count - opened, 0)
-        else:
-            taken = np.full(len(feasible), request.count)
-        remaining = np.clip(untouched - taken, 0, count)
-        return np.asarray(SCORE_MAX - SCORE_MAX * remaining // count, dtype=np.int64)
 
     def _quality(self, request: DeviceRequest, nodes: NodeTable, row: int) -> int:
         """How well the devices hang together that this node would give, 0 to 100."""
@@ -132,6 +127,42 @@ class GpuTopology(Plugin):
         if event.kind is EventKind.POD_REMOVED:
             return event.pod is not None and event.pod.spec.devices is not None
         return event.kind in (EventKind.TOPOLOGY, EventKind.NODE_ADD)
+
+
+def _of_model(request: DeviceRequest, nodes: NodeTable, rows: I64 | slice) -> Bools:
+    models = nodes.device_model[rows]
+    if not request.models:
+        return models >= 0
+    numbers = [nodes.models[name] for name in sorted(request.models) if name in nodes.models]
+    return np.isin(models, numbers)
+
+
+def _verdicts(request: DeviceRequest, nodes: NodeTable, rows: I64 | slice) -> I64:
+    """0 where the devices are free, 1 where they are not, 2 where the node does not have them."""
+    known = _of_model(request, nodes, rows)
+    eligible = nodes.device_free[rows] >= request.milli
+    if request.models:
+        eligible &= known
+    enough = eligible.sum(axis=1) >= request.count
+    if request.milli == MILLI_WHOLE and not request.models:
+        # A node that advertises GPUs but reports no hardware is counted by its totals alone.
+        enough |= nodes.device_count[rows] == 0
+    lacking = np.where(known.sum(axis=1) < request.count, 2, 1)
+    return np.where(enough, 0, lacking).astype(np.int64)
+
+
+def _packing(request: DeviceRequest, nodes: NodeTable, rows: I64 | slice) -> I64:
+    """100 where nothing untouched would remain on the node; less with every device that would."""
+    free = nodes.device_free[rows]
+    count = np.maximum(nodes.device_count[rows], 1)
+    untouched = (free == MILLI_WHOLE).sum(axis=1)
+    if request.milli < MILLI_WHOLE:
+        opened = ((free >= request.milli) & (free < MILLI_WHOLE)).sum(axis=1)
+        taken: I64 | int = np.maximum(request.count - opened, 0)
+    else:
+        taken = request.count
+    remaining = np.clip(untouched - taken, 0, count)
+    return np.asarray(SCORE_MAX - SCORE_MAX * remaining // count, dtype=np.int64)
 
 
 def describe(request: DeviceRequest) -> str:

@@ -1,5 +1,7 @@
 """NodeName and NodeAffinity (with nodeSelector): label requirements evaluated over interned label columns."""
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from scheduler.core.framework import (
@@ -15,24 +17,30 @@ from scheduler.core.status import SKIP, SUCCESS, Code, Status
 from scheduler.core.table import ABSENT, I32, I64, Bools, NodeTable
 from scheduler.plugins.memo import StaticMemo
 from services.model.node import NodeView
-from services.model.pod import NodeSelectorTerm, PodView, Requirement
+from services.model.pod import NodeAffinity as NodeAffinityTerms
+from services.model.pod import NodeSelectorTerm, PodSpecView, PodView, Requirement
 from services.model.selectors import node_selector_term_matches, requirement_matches
 
-_MISMATCH = "node(s) didn't match Pod's node affinity/selector"
+_MISMATCH, _NOT_ADDED = 1, 2
+_REASONS = {
+    _MISMATCH: "node(s) didn't match Pod's node affinity/selector",
+    _NOT_ADDED: "node(s) didn't match scheduler-enforced node affinity",
+}
 
 
 class NodeName(Plugin):
     """Only the node that the pod names."""
 
     name = "NodeName"
+    events = frozenset((EventKind.NODE_ADD,))
 
-    def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask:
-        codes = np.zeros(nodes.size, dtype=np.int64)
-        if pod.spec.node_name:
-            codes[:] = 1
-            row = nodes.rows.get(pod.spec.node_name)
-            if row is not None:
-                codes[row] = 0
+    def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask | None:
+        if not pod.spec.node_name:
+            return None
+        codes = np.ones(nodes.size, dtype=np.int64)
+        row = nodes.rows.get(pod.spec.node_name)
+        if row is not None:
+            codes[row] = 0
         reason = "node(s) didn't match the requested node name"
         return Mask(codes, lambda _number: (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,)))
 
@@ -80,20 +88,46 @@ def term_rows(term: NodeSelectorTerm, nodes: NodeTable) -> Bools:
     return rows
 
 
+def any_term_rows(terms: Iterable[NodeSelectorTerm], nodes: NodeTable) -> Bools:
+    """The rows that match one of the terms at least."""
+    rows = np.zeros(nodes.size, dtype=np.bool_)
+    for term in terms:
+        rows |= term_rows(term, nodes)
+    return rows
+
+
+def affinity_rows(pod: PodView, nodes: NodeTable) -> Bools:
+    """The rows that match the pod's nodeSelector and required node affinity."""
+    rows = np.ones(nodes.size, dtype=np.bool_)
+    for key, value in pod.spec.node_selector.items():
+        rows &= requirement_rows(Requirement(key, "In", (value,)), nodes)
+    affinity = pod.spec.node_affinity
+    if affinity is not None and affinity.required is not None:
+        rows &= any_term_rows(affinity.required, nodes)
+    return rows
+
+
 class NodeAffinity(Plugin):
-    """Filter by nodeSelector and required terms; score by the weights of preferred terms."""
+    """Filter by nodeSelector and required terms; score by the weights of preferred terms.
+
+    `added` is what the profile demands and prefers of every pod besides (NodeAffinityArgs.addedAffinity).
+    """
 
     name = "NodeAffinity"
+    events = frozenset((EventKind.NODE_ADD, EventKind.NODE_LABEL))
 
-    def __init__(self) -> None:
+    def __init__(self, added: NodeAffinityTerms | None = None) -> None:
+        self._added = added
+        self._preferred_of_all = added.preferred if added is not None else ()
         self._filters: StaticMemo[I64] = StaticMemo()
         self._scores: StaticMemo[I64] = StaticMemo()
 
-    def pre_filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> PreFilterResult:
+    def pre_filter(self, _state: CycleState, pod: PodView, _nodes: NodeTable) -> PreFilterResult:
         """Skip without requirements; narrow to named nodes when every required term names some."""
         affinity = pod.spec.node_affinity
         if not pod.spec.node_selector and (affinity is None or affinity.required is None):
-            return PreFilterResult(SKIP)
+            demanded = self._added is not None and self._added.required is not None
+            return PreFilterResult(SUCCESS if demanded else SKIP)
         if affinity is None or not affinity.required:
             return PreFilterResult(SUCCESS)
         names: set[str] = set()
@@ -105,38 +139,30 @@ class NodeAffinity(Plugin):
         if not names:
             status = Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ("pod affinity terms conflict",), self.name)
             return PreFilterResult(status)
-        rows = np.array(sorted(nodes.rows[name] for name in names if name in nodes.rows), dtype=np.int64)
-        return PreFilterResult(SUCCESS, rows)
+        return PreFilterResult(SUCCESS, frozenset(names))
 
     def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask:
-        codes = self._filters.get(pod.spec, nodes, lambda: self._codes(pod, nodes))
-        return Mask(codes, lambda _number: (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (_MISMATCH,)))
+        codes = self._filters.get(_key(pod.spec), nodes, lambda: self._codes(pod, nodes))
+        return Mask(codes, lambda number: (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (_REASONS[number],)))
 
-    @staticmethod
-    def _codes(pod: PodView, nodes: NodeTable) -> I64:
-        rows = np.ones(nodes.size, dtype=np.bool_)
-        for key, value in pod.spec.node_selector.items():
-            rows &= requirement_rows(Requirement(key, "In", (value,)), nodes)
-        affinity = pod.spec.node_affinity
-        if affinity is not None and affinity.required is not None:
-            any_term = np.zeros(nodes.size, dtype=np.bool_)
-            for term in affinity.required:
-                any_term |= term_rows(term, nodes)
-            rows &= any_term
-        return (~rows).astype(np.int64)
+    def _codes(self, pod: PodView, nodes: NodeTable) -> I64:
+        codes = np.where(affinity_rows(pod, nodes), 0, _MISMATCH)
+        if self._added is not None and self._added.required is not None:
+            codes[~any_term_rows(self._added.required, nodes)] = _NOT_ADDED
+        return codes
 
     def pre_score(self, _state: CycleState, pod: PodView, _nodes: NodeTable, _feasible: Bools) -> Status:
         affinity = pod.spec.node_affinity
-        return SUCCESS if affinity is not None and affinity.preferred else SKIP
+        return SUCCESS if self._preferred_of_all or (affinity is not None and affinity.preferred) else SKIP
 
     def score(self, _state: CycleState, pod: PodView, nodes: NodeTable, feasible: I64) -> I64:
-        return self._scores.get(pod.spec, nodes, lambda: self._sums(pod, nodes))[feasible]
+        sums = self._scores.get(_key(pod.spec), nodes, lambda: self._sums(pod, nodes))
+        return nodes.take(sums, feasible)
 
-    @staticmethod
-    def _sums(pod: PodView, nodes: NodeTable) -> I64:
+    def _sums(self, pod: PodView, nodes: NodeTable) -> I64:
         sums = np.zeros(nodes.size, dtype=np.int64)
-        assert pod.spec.node_affinity is not None
-        for weight, term in pod.spec.node_affinity.preferred:
+        affinity = pod.spec.node_affinity
+        for weight, term in (*self._preferred_of_all, *(affinity.preferred if affinity is not None else ())):
             sums += weight * term_rows(term, nodes)
         return sums
 
@@ -149,7 +175,12 @@ class NodeAffinity(Plugin):
         """A node that comes or changes its labels, and that the pod now matches."""
         if event.kind not in (EventKind.NODE_ADD, EventKind.NODE_LABEL) or event.node is None:
             return False
-        return matches_node(pod, event.node)
+        required = self._added.required if self._added is not None else None
+        return matches_node(pod, event.node) and (required is None or _matches_any(required, event.node))
+
+
+def _key(spec: PodSpecView) -> tuple[object, ...]:
+    return (spec.node_affinity, *spec.node_selector.items())
 
 
 def _names_of(term: NodeSelectorTerm) -> set[str] | None:
@@ -169,4 +200,8 @@ def matches_node(pod: PodView, node: NodeView) -> bool:
     affinity = pod.spec.node_affinity
     if affinity is None or affinity.required is None:
         return True
-    return any(node_selector_term_matches(term, node.labels, node.name) for term in affinity.required)
+    return _matches_any(affinity.required, node)
+
+
+def _matches_any(terms: Iterable[NodeSelectorTerm], node: NodeView) -> bool:
+    return any(node_selector_term_matches(term, node.labels, node.name) for term in terms)

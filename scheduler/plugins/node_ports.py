@@ -1,9 +1,12 @@
 """NodePorts: no two pods of a node share a host port."""
 
+from collections.abc import Collection
+
 import numpy as np
 
 from scheduler.core.framework import ClusterEvent, CycleState, EventKind, Mask, Plugin, PreFilterResult
-from scheduler.core.status import SKIP, SUCCESS, Code
+from scheduler.core.node_info import NodeInfo
+from scheduler.core.status import SKIP, SUCCESS, Code, Status
 from scheduler.core.table import NodeTable
 from services.model.pod import HostPort, PodView
 
@@ -11,14 +14,14 @@ _WILDCARD = "0.0.0.0"  # noqa: S104 - Kubernetes' word for every address
 _REASON = "node(s) didn't have free ports for the requested pod ports"
 
 
-def clashes(wanted: HostPort, used_ips: object) -> bool:
+def clashes(wanted: HostPort, used_ips: Collection[str]) -> bool:
     """Whether an address in use stands in the way; the wildcard clashes with every address."""
-    assert isinstance(used_ips, dict)
     return bool(used_ips) and (wanted.ip == _WILDCARD or wanted.ip in used_ips or _WILDCARD in used_ips)
 
 
 class NodePorts(Plugin):
     name = "NodePorts"
+    events = frozenset((EventKind.NODE_ADD, EventKind.POD_REMOVED))
 
     def pre_filter(self, _state: CycleState, pod: PodView, _nodes: NodeTable) -> PreFilterResult:
         return PreFilterResult(SUCCESS if pod.spec.host_ports else SKIP)
@@ -30,6 +33,11 @@ class NodePorts(Plugin):
                 if clashes(wanted, ips):
                     codes[row] = 1
         return Mask(codes, lambda _number: (Code.UNSCHEDULABLE, (_REASON,)))
+
+    def filter_one(self, _state: CycleState, pod: PodView, node: NodeInfo) -> Status:
+        if any(clashes(wanted, node.used_ips(wanted)) for wanted in pod.spec.host_ports):
+            return Status(Code.UNSCHEDULABLE, (_REASON,), self.name)
+        return SUCCESS
 
     def wakes(self, event: ClusterEvent, pod: PodView) -> bool:
         """A node that comes, or a pod that leaves one of the wanted ports."""

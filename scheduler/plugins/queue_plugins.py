@@ -18,12 +18,13 @@ class SchedulingGates(Plugin):
     """A pod with gates is not tried at all."""
 
     name = "SchedulingGates"
+    events = frozenset((EventKind.POD_CHANGED,))
 
     def pre_enqueue(self, pod: PodView) -> Status:
         if not pod.spec.scheduling_gates:
             return SUCCESS
-        gates = ", ".join(pod.spec.scheduling_gates)
-        reason = f"waiting for scheduling gates: {gates}"
+        gates = " ".join(pod.spec.scheduling_gates)
+        reason = f"waiting for scheduling gates: [{gates}]"
         return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,), self.name)
 
     def wakes(self, event: ClusterEvent, pod: PodView) -> bool:

@@ -2,12 +2,17 @@
 
 from collections.abc import Callable
 
-from scheduler.core.framework import Plugin, Profile
+from scheduler.core.framework import Plugin
+from scheduler.core.profile import Profile
 from scheduler.plugins.default_binder import DefaultBinder
+from scheduler.plugins.default_preemption import DefaultPreemption
 from scheduler.plugins.gpu_topology import GpuTopology
+from scheduler.plugins.image_locality import ImageLocality
+from scheduler.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler.plugins.node_affinity import NodeAffinity, NodeName
 from scheduler.plugins.node_ports import NodePorts
 from scheduler.plugins.node_resources import NodeResourcesBalancedAllocation, NodeResourcesFit
+from scheduler.plugins.pod_topology_spread import PodTopologySpread
 from scheduler.plugins.queue_plugins import PrioritySort, SchedulingGates
 from scheduler.plugins.taints import NodeUnschedulable, TaintToleration
 from services.model.names import SCHEDULER_NAME_DEFAULT
@@ -23,7 +28,11 @@ PLUGINS: dict[str, Callable[[], Plugin]] = {
     "NodePorts": NodePorts,
     "NodeResourcesFit": NodeResourcesFit,
     "NodeResourcesBalancedAllocation": NodeResourcesBalancedAllocation,
+    "PodTopologySpread": PodTopologySpread,
+    "InterPodAffinity": InterPodAffinity,
+    "ImageLocality": ImageLocality,
     "GpuTopology": GpuTopology,
+    "DefaultPreemption": DefaultPreemption,
     "DefaultBinder": DefaultBinder,
 }
 # Kubernetes' weights; GpuTopology outweighs the spreading of LeastAllocated, which would scatter GPUs.
@@ -32,6 +41,9 @@ WEIGHTS: dict[str, int] = {
     "NodeAffinity": 2,
     "NodeResourcesFit": 1,
     "NodeResourcesBalancedAllocation": 1,
+    "PodTopologySpread": 2,
+    "InterPodAffinity": 2,
+    "ImageLocality": 1,
     "GpuTopology": 5,
 }
 

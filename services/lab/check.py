@@ -38,7 +38,8 @@ class CheckResult:
     """What was looked at, and what did not agree.
 
     `comparisons` were made one by one, for each different request and each node; they cover `comparisons_covered` pairs of
-    a pending pod and a node. `skipped` counts pending pods that nothing promises to bind, by reason.
+    a pending pod and a node. `skipped` counts pending pods that nothing promises to bind, or whose place depends on other
+    pods, by reason.
     """
 
     revision: int

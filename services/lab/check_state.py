@@ -4,7 +4,7 @@ Everything is summed from the pods' own `placed` records; the ledger is what is 
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from services.lab.check import KIND_FITS, SCHEDULER_NAMES, CheckResult, Difference
@@ -12,7 +12,8 @@ from services.lab.check_fit import MILLI_WHOLE, Room, Usage, first_fit, request_
 from services.model.devices import Device, DeviceRequest
 from services.model.ledger import Amounts, Taken
 from services.model.node import NodeView
-from services.model.pod import Placement, PodView
+from services.model.pod import LabelRequirements, Placement, PodView
+from services.model.selectors import requirement_matches
 
 
 @dataclass(slots=True)
@@ -48,12 +49,13 @@ def verify(cluster: Cluster, scheduler_names: Sequence[str] = SCHEDULER_NAMES) -
     for name in sorted(cluster.nodes):
         differences += node_differences(cluster.nodes[name], usages.get(name, Usage()))
     rooms = list(_rooms(cluster, usages))
+    repelling = repelling_terms(cluster.pods)
     skipped: Counter[str] = Counter()
     waiting: dict[object, list[PodView]] = defaultdict(list)
     for pod in cluster.pods:
         if pod.finished or pod.spec.node_name or pod.placed is not None:
             continue
-        if reason := not_promised(pod, scheduler_names):
+        if reason := not_promised(pod, scheduler_names) or looks_at_others(pod, repelling):
             skipped[reason] += 1
         else:
             waiting[request_key(pod.spec)].append(pod)
@@ -92,6 +94,29 @@ def not_promised(pod: PodView, scheduler_names: Sequence[str]) -> str:
         return "gated"
     if pod.spec.scheduler_name not in scheduler_names:
         return "of another scheduler"
+    return ""
+
+
+def repelling_terms(pods: Sequence[PodView]) -> set[LabelRequirements]:
+    """The selectors of the required anti-affinity of the pods that are there, whatever their domains and namespaces."""
+    return {
+        term.selector
+        for pod in pods
+        if pod.placed is not None and not pod.finished and pod.spec.pod_affinity is not None
+        for term in pod.spec.pod_affinity.anti_required
+    }
+
+
+def looks_at_others(pod: PodView, repelling: Iterable[LabelRequirements]) -> str:
+    """Why this brute force cannot say where the pod fits: who else is where decides. Empty when it does not."""
+    affinity = pod.spec.pod_affinity
+    if affinity is not None and (affinity.required or affinity.anti_required):
+        return "with required pod affinity, not judged"
+    if any(constraint.hard for constraint in pod.spec.spread):
+        return "with a required spread, not judged"
+    for selector in repelling:
+        if selector is not None and all(requirement_matches(item, pod.labels) for item in selector):
+            return "that others' anti-affinity may repel, not judged"
     return ""
 
 

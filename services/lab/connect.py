@@ -69,7 +69,7 @@ async def session(
     transport = GrpcTransport(rng)
     telemetry = None
     if traced:
-        telemetry = configure(CALLER, _telemetry_settings(folder, trace_ratio))
+        telemetry = configure(CALLER, _telemetry_settings(folder, record, trace_ratio))
     channel = transport.connect(record.addresses("apiserver"), caller=CALLER)
     try:
         yield Session(folder, record, ApiClient(channel, timeout_seconds=timeout_seconds), transport, RealClock(), rng)
@@ -79,10 +79,13 @@ async def session(
             telemetry.shutdown()
 
 
-def _telemetry_settings(folder: MeshFolder, trace_ratio: float) -> CommonSettings:
+def _telemetry_settings(folder: MeshFolder, record: MeshRecord, trace_ratio: float) -> CommonSettings:
     """The command's own spans go where those of the mesh's processes do."""
     if isinstance(folder, ComposeFolder):
         return CommonSettings(name=CALLER, otlp_endpoint=folder.otlp_endpoint(), trace_ratio=trace_ratio)
+    if record.options.forward:
+        store = record.process("tracestore").address
+        return CommonSettings(name=CALLER, otlp_endpoint=store, trace_ratio=trace_ratio)
     return CommonSettings(name=CALLER, trace_store=str(folder.traces_path), trace_ratio=trace_ratio)
 
 

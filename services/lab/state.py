@@ -50,6 +50,8 @@ class MeshOptions:
     lease_duration_seconds: float = 5.0
     renew_deadline_seconds: float = 3.5
     retry_period_seconds: float = 0.5
+    # host:port of an OTLP collector, such as Jaeger, that the trace store passes everything on to.
+    forward: str = ""
 
 
 @dataclass(frozen=True, slots=True)

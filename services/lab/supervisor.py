@@ -38,8 +38,13 @@ STOP_SECONDS_MAX = 6.0
 LOG_TAIL_LINES = 12
 LOG_TAIL_BYTES = 32 * 1024
 # Ports of clients come from the same range, so a chosen port may be gone by the time that it is bound.
-PROGRAMS = ("apiserver", "scheduler", "kubelet-sim")
-_MODULES = {"apiserver": "apiserver", "scheduler": "scheduler", "kubelet-sim": "kubelet_sim"}
+PROGRAMS = ("tracestore", "apiserver", "scheduler", "kubelet-sim")
+_MODULES = {
+    "tracestore": "services.tracestore",
+    "apiserver": "apiserver",
+    "scheduler": "scheduler",
+    "kubelet-sim": "kubelet_sim",
+}
 
 Report = Callable[[str], None]
 
@@ -57,13 +62,16 @@ def plan(name: str, options: MeshOptions) -> MeshRecord:
     """The record of a mesh that does not run yet, with ports that are free at this moment."""
     names = [
         "etcd",
+        "tracestore",
         *(f"apiserver-{index}" for index in range(options.apiservers)),
         *(f"scheduler-{index}" for index in range(options.schedulers)),
         "kubelet-sim-0",
     ]
-    ports = free_ports(len(names) + 1)
+    ports = free_ports(len(names) + 2)
     processes = [ProcessRecord(process, port) for process, port in zip(names, ports, strict=False)]
-    processes[0] = replace(processes[0], peer_port=ports[-1])
+    # etcd's peers, and the trace store's query API.
+    for at in (0, 1):
+        processes[at] = replace(processes[at], peer_port=ports[-1 - at])
     return MeshRecord(name, options, tuple(processes))
 
 
@@ -244,9 +252,15 @@ def command_line(process: ProcessRecord, record: MeshRecord, folder: MeshFolder)
         process.address,
         "--log-level",
         options.log_level,
-        "--trace-store",
-        str(folder.traces_path),
     ]
+    if process.program == "tracestore":
+        command += ["--query-listen", f"{process.host}:{process.peer_port}", "--database", str(folder.traces_path)]
+        return [*command, "--forward", options.forward] if options.forward else command
+    if options.forward:
+        command += ["--otlp-endpoint", record.process("tracestore").address]
+    else:
+        # All write the trace store's file themselves: on one machine that is cheaper than sending.
+        command += ["--trace-store", str(folder.traces_path)]
     if process.program == "apiserver":
         return [*command, "--etcd", ",".join(record.addresses("etcd"))]
     command += ["--apiserver", ",".join(record.addresses("apiserver"))]

@@ -23,12 +23,13 @@ _ATTRIBUTES_HIDDEN = (
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One span in the order of the tree. `branch` is the drawing before its name."""
+    """One span in the order of the tree. `branch` is the drawing before its name; a root's `depth` is 0."""
 
     branch: str
     span: SpanRecord
     offset_ns: int
     events_branch: str
+    depth: int
 
     @property
     def duration_ns(self) -> int:
@@ -45,15 +46,15 @@ def trace_rows(spans: Sequence[SpanRecord]) -> list[Row]:
     begin = min((span.start_ns for span in spans), default=0)
     rows: list[Row] = []
 
-    def walk(span: SpanRecord, branch: str, below: str) -> None:
+    def walk(span: SpanRecord, branch: str, below: str, depth: int) -> None:
         under = children.get(span.span_id, [])
-        rows.append(Row(branch, span, span.start_ns - begin, below + ("│ " if under else "  ")))
+        rows.append(Row(branch, span, span.start_ns - begin, below + ("│ " if under else "  "), depth))
         for at, child in enumerate(under):
             last = at == len(under) - 1
-            walk(child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "))
+            walk(child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  "), depth + 1)
 
     for root in children.get("", []):
-        walk(root, "", "")
+        walk(root, "", "", 0)
     return rows
 
 
@@ -116,13 +117,13 @@ def trace_json(trace_id: str, spans: Sequence[SpanRecord]) -> dict[str, Any]:
     }
 
 
-def trace_text(spans: Sequence[SpanRecord], width: int, *, events: bool = True) -> Any:
+def trace_text(spans: Sequence[SpanRecord], width: int, *, events: bool = True, depth_max: int | None = None) -> Any:
     """The tree as a rich Text of aligned lines: span, process, offset, duration, place in time, what it says. Lines are
-    cut at `width`, within what a span says.
+    cut at `width`, within what a span says; what lies deeper than `depth_max` is left out.
     """
     from rich.text import Text
 
-    lines = _lines(spans, events=events)
+    lines = _lines(spans, events=events, depth_max=depth_max)
     widths = [max((len(line.cells[at]) for line in lines), default=0) for at in range(4)]
     text = Text()
     for line in lines:
@@ -147,8 +148,8 @@ class _Line:
     style: str = ""
 
 
-def _lines(spans: Sequence[SpanRecord], *, events: bool) -> list[_Line]:
-    rows = trace_rows(spans)
+def _lines(spans: Sequence[SpanRecord], *, events: bool, depth_max: int | None) -> list[_Line]:
+    rows = [row for row in trace_rows(spans) if depth_max is None or row.depth <= depth_max]
     total = max((row.offset_ns + row.duration_ns for row in rows), default=0)
     lines = [_Line(("SPAN", "PROCESS", "AT", "TOOK"), "", "", "bold")]
     for row in rows:

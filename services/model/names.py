@@ -6,6 +6,7 @@ RESOURCE_MEMORY = "memory"
 RESOURCE_EPHEMERAL_STORAGE = "ephemeral-storage"
 RESOURCE_PODS = "pods"
 RESOURCE_GPU = "nvidia.com/gpu"
+LABEL_ZONE = "topology.kubernetes.io/zone"
 LABEL_HOSTNAME = "kubernetes.io/hostname"
 LABEL_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 LABEL_GPU_PRODUCT = "nvidia.com/gpu.product"
@@ -13,6 +14,9 @@ LABEL_GPU_COUNT = "nvidia.com/gpu.count"
 NAMESPACE_DEFAULT = "default"
 NAMESPACE_SYSTEM = "kube-system"
 NAMESPACE_NODE_LEASE = "kube-node-lease"
+# The condition of a pod that goes for another's sake, and the reason that the scheduler gives.
+CONDITION_DISRUPTION_TARGET = "DisruptionTarget"
+REASON_PREEMPTION = "PreemptionByScheduler"
 SCHEDULER_NAME_DEFAULT = "default-scheduler"
 
 # Ours.

@@ -14,6 +14,14 @@ class Taint:
 
 
 @dataclass(frozen=True, slots=True)
+class Image:
+    """A container image on a node, under all of its names."""
+
+    names: tuple[str, ...]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
     """What scheduling reads of a Node. `allocatable` holds cpu in thousandths of a core, the rest in base units; `pods`
     is among them.
@@ -27,6 +35,7 @@ class NodeView:
     unschedulable: bool
     allocatable: Mapping[str, int]
     ready: bool
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

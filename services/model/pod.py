@@ -46,6 +46,57 @@ class NodeAffinity:
     preferred: tuple[tuple[int, NodeSelectorTerm], ...]
 
 
+# The requirements of a label selector, all of which must hold; () selects everything, None nothing.
+LabelRequirements = tuple[Requirement, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class PodAffinityTerm:
+    """Pods of some namespaces that match a selector, in one domain of `topology_key`.
+
+    Namespaces are the union of `namespaces` and of those whose labels match `namespace_selector`; with neither, the
+    namespace of the pod that has the term. `match_label_keys` and `mismatch_label_keys` add the pod's own values to the
+    selector, where the API server has not done so yet.
+    """
+
+    selector: LabelRequirements
+    topology_key: str
+    namespaces: frozenset[str] = frozenset()
+    namespace_selector: LabelRequirements = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+WeightedTerms = tuple[tuple[int, PodAffinityTerm], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodAffinity:
+    """podAffinity and podAntiAffinity. The preferred ones are (weight 1-100, term)."""
+
+    required: tuple[PodAffinityTerm, ...] = ()
+    anti_required: tuple[PodAffinityTerm, ...] = ()
+    preferred: WeightedTerms = ()
+    anti_preferred: WeightedTerms = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadConstraint:
+    """core/v1 TopologySpreadConstraint with its defaults: nodeAffinityPolicy Honor, nodeTaintsPolicy Ignore, minDomains 1.
+
+    `hard` is whenUnsatisfiable DoNotSchedule.
+    """
+
+    topology_key: str
+    max_skew: int
+    hard: bool
+    selector: LabelRequirements
+    min_domains: int = 1
+    honor_affinity: bool = True
+    honor_taints: bool = False
+    match_label_keys: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class HostPort:
     """`ip` "0.0.0.0" where the manifest has none; `protocol` TCP, UDP or SCTP."""
@@ -84,6 +135,8 @@ class PodSpecView:
     containers: tuple[str, ...]
     scoring_milli_cpu: int = 0
     scoring_memory: int = 0
+    pod_affinity: PodAffinity | None = None
+    spread: tuple[SpreadConstraint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +152,11 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """One version of one pod. `resource_version` is opaque to all but the API server."""
+    """One version of one pod. `resource_version` is opaque to all but the API server.
+
+    `started_at_ns` is status.startTime, 0 where there is none. `preempted`: it is being deleted to make room for a pod of
+    higher priority (condition DisruptionTarget, reason PreemptionByScheduler).
+    """
 
     namespace: str
     name: str
@@ -114,6 +171,8 @@ class PodView:
     placed: Placement | None
     traceparent: str
     run_seconds: float | None = None
+    started_at_ns: int = 0
+    preempted: bool = False
 
     @property
     def key(self) -> str:

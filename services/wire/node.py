@@ -3,7 +3,7 @@
 from google.protobuf.message import DecodeError as ProtobufDecodeError
 
 from protos.orrery.v1 import node_pb2
-from services.model.node import NodeView, Taint
+from services.model.node import Image, NodeView, Taint
 from services.model.quantity import resource_amount
 from services.wire.metadata import DecodeError
 
@@ -32,6 +32,7 @@ def project_node(node: node_pb2.Node, resource_version: str) -> NodeView:
         unschedulable=node.spec.unschedulable,
         allocatable=allocatable(node),
         ready=any(item.type == "Ready" and item.status == "True" for item in node.status.conditions),
+        images=tuple(Image(tuple(image.names), image.size_bytes) for image in node.status.images),
     )
 
 

@@ -24,6 +24,8 @@ from services.model.names import (
     ANNOTATION_GPU_MODELS,
     ANNOTATION_RUN_SECONDS,
     ANNOTATION_TRACEPARENT,
+    CONDITION_DISRUPTION_TARGET,
+    REASON_PREEMPTION,
     SCHEDULER_NAME_DEFAULT,
 )
 from services.model.pod import (
@@ -48,6 +50,7 @@ from services.model.pod_requests import (
 from services.model.quantity import resource_amounts
 from services.wire.conditions import set_condition
 from services.wire.metadata import DecodeError
+from services.wire.pod_terms import pod_affinity, spread_constraint
 
 SPEC_MEMO_MAX = 4096
 LABELS_MEMO_MAX = 4096
@@ -115,6 +118,7 @@ class PodDecoder:
         spec = self._specs.get(key)
         if spec is None:
             spec = self._read_spec(key, f"{metadata.namespace}/{metadata.name}")
+        deleting = metadata.HasField("deletion_timestamp")
         view = _Draft(
             metadata.namespace,
             metadata.name,
@@ -124,11 +128,13 @@ class PodDecoder:
             labels,
             spec,
             status.phase,
-            metadata.HasField("deletion_timestamp"),
+            deleting,
             status.nominated_node_name,
             placed,
             traceparent,
             parse_seconds(run_seconds) if run_seconds else None,
+            status.start_time.seconds * 1_000_000_000 + status.start_time.nanos,
+            deleting and _preempted(value),
         )
         view.__class__ = PodView
         return cast("PodView", view)
@@ -194,6 +200,18 @@ def _read_resize(value: bytes) -> Resize:
     )
 
 
+def _preempted(value: bytes) -> bool:
+    """Whether a pod that is being deleted goes for another's sake."""
+    try:
+        conditions = pod_pb2.Pod.FromString(value).status.conditions
+    except ProtobufDecodeError as error:
+        raise DecodeError(f"{len(value)} bytes are not a pod: {error}") from error
+    return any(
+        item.type == CONDITION_DISRUPTION_TARGET and item.status == "True" and item.reason == REASON_PREEMPTION
+        for item in conditions
+    )
+
+
 def parse_seconds(text: str) -> float | None:
     """Seconds of an annotation; None when absent or no positive finite number."""
     try:
@@ -231,6 +249,8 @@ def project_spec(spec: pod_pb2.PodSpec, annotations: Mapping[str, str], resize: 
         containers=tuple(container.name for container in spec.containers),
         scoring_milli_cpu=scoring_cpu,
         scoring_memory=scoring_memory,
+        pod_affinity=pod_affinity(spec),
+        spread=tuple(spread_constraint(item) for item in spec.topology_spread_constraints),
     )
 
 
@@ -266,7 +286,11 @@ def _requests(resources: ResourceRequirements) -> dict[str, int]:
 def _node_affinity(spec: pod_pb2.PodSpec) -> NodeAffinity | None:
     if not (spec.HasField("affinity") and spec.affinity.HasField("node_affinity")):
         return None
-    affinity = spec.affinity.node_affinity
+    return node_affinity_view(spec.affinity.node_affinity)
+
+
+def node_affinity_view(affinity: pod_pb2.NodeAffinity) -> NodeAffinity:
+    """The projection of core/v1 NodeAffinity."""
     required = None
     if affinity.HasField("required_during_scheduling_ignored_during_execution"):
         terms = affinity.required_during_scheduling_ignored_during_execution.node_selector_terms

@@ -1,186 +1,155 @@
-"""The verdicts and scores of kube-scheduler 1.36, for the plugins that we have, from recorded cluster states.
-
-Each case is decided by our own table and plugins from the objects alone; the recorded answer is only compared with.
-"""
+"""The decisions of kube-scheduler 1.36, from recorded cluster states, and the command that compares ours with them."""
 
 import gzip
 import json
-from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from click.testing import CliRunner, Result
 
-from protos.orrery.v1.node_pb2 import Node
-from protos.orrery.v1.pod_pb2 import Pod
-from scheduler.core.framework import CycleState, NormalizePlugin, PreScorePlugin, Profile
-from scheduler.core.status import Code
-from scheduler.core.table import Held, NodeTable
-from scheduler.plugins.node_resources import MOST_ALLOCATED, NodeResourcesFit
-from scheduler.plugins.registry import PLUGINS, WEIGHTS
-from services.model.pod import PodView
-from services.wire.codec import from_json
-from services.wire.node import node_view
-from services.wire.pod import PodDecoder
+from services.lab.cli.root import orrery
+from services.lab.conformance import check, records
 from tests.shared_data import shared_data
 
-# Families that the plugins of the default profile so far decide.
-FAMILIES = (
-    "resources",
-    "extended_resources",
-    "init_containers",
-    "sidecars",
-    "overhead",
-    "pod_level_resources",
-    "node_selector",
-    "node_affinity_required",
-    "match_fields",
-    "node_affinity_preferred",
-    "taints",
-    "unschedulable",
-    "host_ports",
-    "node_name",
+GIVEN = "oracle/given.jsonl.gz"
+SEQUENCES = "oracle/given_sequences.jsonl.gz"
+
+
+def told(tally: Any) -> str:
+    return "\n".join(f"{item.case} {item.part}: {item.expected} / ours {item.ours}" for item in tally.differences[:3])
+
+
+@pytest.mark.parametrize(("name", "cases", "apart"), [(GIVEN, 2511, 3), (SEQUENCES, 39, 0)])
+def test_every_recorded_decision_is_ours(name: str, cases: int, apart: int) -> None:
+    tally = check([shared_data(name)])
+    assert (tally.checked, tally.apart) == (cases, apart)
+    assert tally.agree == tally.checked, told(tally)
+    assert tally.passes
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(orrery, ["conformance", "oracle", *map(str, arguments)])
+
+
+def first_case(family: str) -> dict[str, Any]:
+    found: Iterator[Any] = (case for case in records(shared_data(GIVEN)) if case["families"][0] == family)
+    return json.loads(json.dumps(next(found)))
+
+
+def write(path: Path, *cases: dict[str, Any]) -> Path:
+    with gzip.open(path, "wt") as file:
+        file.writelines(json.dumps(case) + "\n" for case in cases)
+    return path
+
+
+def test_what_agrees_is_counted_by_family_and_by_part(tmp_path: Path) -> None:
+    result = run(write(tmp_path / "one.jsonl.gz", first_case("spread_hard"), first_case("preemption_pdb")))
+    assert result.exit_code == 0, result.output
+    assert "2 of 2 checked cases agree in every part" in result.output
+    assert [line.split() for line in result.output.splitlines() if line.startswith("spread_hard")] == [
+        ["spread_hard", "1", "1", "100"]
+    ]
+
+
+def change(answer: dict[str, Any], part: str) -> None:
+    """Makes one part of a recorded answer wrong."""
+    node = min(answer["filter"])
+    match part:
+        case "prefilter":
+            answer["prefilter"] = {"ok": False, "plugin": "NodeAffinity", "code": "Unschedulable", "reasons": []}
+        case "filter":
+            answer["filter"][node] = {"ok": False, "plugin": "NodeName", "code": "Unschedulable", "reasons": []}
+        case "scores":
+            answer["scores"]["ImageLocality"] = dict.fromkeys(answer["feasible"], 77)
+        case "best":
+            answer["best"] = [*answer["best"], "elsewhere"]
+        case "preemption":
+            answer["preemption"]["victims"] = answer["preemption"]["victims"][1:]
+
+
+@pytest.mark.parametrize(
+    ("part", "family"),
+    [
+        ("prefilter", "taints"),
+        ("filter", "taints"),
+        ("scores", "image_locality"),
+        ("best", "image_locality"),
+        ("preemption", "preemption_pdb"),
+    ],
 )
-FIT_RESOURCES = {"cpu": 1, "memory": 1, "nvidia.com/gpu": 5}
-DIFFERENCES_SHOWN = 3
-Case = dict[str, Any]
+def test_a_changed_answer_is_noticed_in_its_part(tmp_path: Path, part: str, family: str) -> None:
+    outcome = "preempt" if part == "preemption" else "feasible"
+    cases = (case for case in records(shared_data(GIVEN)) if case["families"][0] == family)
+    case = json.loads(json.dumps(next(case for case in cases if case["expected"]["outcome"] == outcome)))
+    change(case["expected"], part)
+    result = run(write(tmp_path / "changed.jsonl.gz", case))
+    assert result.exit_code == 1
+    assert f"{case['id']}, {part}\n  kube-scheduler  " in result.output
+    assert "0 of 1 checked cases agree" in result.output
 
 
-def cases(family: str) -> Iterator[Case]:
-    path = shared_data("oracle/given.jsonl.gz")
-    with gzip.open(path, "rt") as lines:
-        for line in lines:
-            case = json.loads(line)
-            # Nominated pods are another extension point's business.
-            nominated = any("nominatedNodeName" in pod.get("status", {}) for pod in case["objects"]["pods"])
-            if case["families"][0] == family and case["profile"] != "ratio" and not nominated:
-                yield case
+def test_a_changed_step_is_noticed(tmp_path: Path) -> None:
+    sequence = json.loads(json.dumps(next(iter(records(shared_data(SEQUENCES))))))
+    sequence["steps"][0]["chosen"] = "elsewhere"
+    result = run(write(tmp_path / "changed.jsonl.gz", sequence))
+    assert result.exit_code == 1
+    assert f"{sequence['id']}, sequence" in result.output
 
 
-def profile(case: Case) -> Profile:
-    plugins = [make() for name, make in PLUGINS.items() if name != "GpuTopology"]
-    if case["profile"] == "most_allocated":
-        fit = NodeResourcesFit(MOST_ALLOCATED, FIT_RESOURCES)
-        plugins = [fit if plugin.name == fit.name else plugin for plugin in plugins]
-    return Profile("default-scheduler", plugins, WEIGHTS)
+def test_a_missing_step_is_noticed(tmp_path: Path) -> None:
+    sequence = json.loads(json.dumps(next(iter(records(shared_data(SEQUENCES))))))
+    sequence["steps"].pop()
+    assert run(write(tmp_path / "short.jsonl.gz", sequence)).exit_code == 1
 
 
-def pod_view(decoder: PodDecoder, manifest: dict[str, Any], uid: str) -> PodView:
-    message = from_json(manifest, Pod)
-    message.metadata.uid = uid
-    return decoder.view(message.SerializeToString(), "1")
+def test_the_answer_does_not_depend_on_what_is_expected(tmp_path: Path) -> None:
+    case = first_case("spread_hard")
+    case["expected"] = {"outcome": "gated", "feasible": [], "best": []}
+    result = run(write(tmp_path / "empty.jsonl.gz", case))
+    assert result.exit_code == 1
+    assert '"outcome": "gated"' in result.output
 
 
-def table_of(case: Case, decoder: PodDecoder) -> NodeTable:
-    table = NodeTable()
-    for manifest in case["objects"]["nodes"]:
-        message = from_json(manifest, Node)
-        message.metadata.uid = f"uid-{manifest['metadata']['name']}"
-        table.put_node(node_view(message.SerializeToString(), "1"))
-    for number, manifest in enumerate(case["objects"]["pods"]):
-        pod = pod_view(decoder, manifest, f"uid-{number}")
-        if pod.spec.node_name and not pod.finished:
-            table.hold(Held(pod, pod.spec.node_name, ()))
-    return table
+def test_cases_in_which_we_follow_the_documentation_are_counted_apart(tmp_path: Path) -> None:
+    tagged = [case for case in records(shared_data(GIVEN)) if "quirk_negated_namespace_selector" in case["families"]]
+    result = run(write(tmp_path / "apart.jsonl.gz", *map(dict, tagged)))
+    assert "3 cases tagged quirk_negated_namespace_selector counted apart" in result.output
+    # Nothing else was there to check.
+    assert result.exit_code == 1
 
 
-def own_verdicts(our: Profile, pod: PodView, table: NodeTable) -> dict[str, dict[str, Any]]:
-    """For each node the verdict of every one of our plugins that rejects it, in order, as the recording writes it."""
-    state = CycleState()
-    skipped, narrowed = set(), None
-    for pre in our.pre_filter:
-        result = pre.pre_filter(state, pod, table)
-        if result.status.code is Code.SKIP:
-            skipped.add(pre.name)
-        elif not result.status.ok:
-            refused = {"plugin": pre.name, "code": result.status.code.value, "reasons": sorted(result.status.reasons)}
-            return dict.fromkeys(table.rows, refused)
-        elif result.rows is not None:
-            narrowed = {table.names[row] for row in result.rows}
-    verdicts: dict[str, dict[str, Any]] = {name: {"ok": True} for name in table.rows}
-    for plugin in reversed(our.filter):
-        if plugin.name in skipped:
-            continue
-        mask = plugin.filter(state, pod, table)
-        for name, row in table.rows.items():
-            if mask.codes[row]:
-                code, reasons = mask.explain(int(mask.codes[row]))
-                verdicts[name] = {"plugin": plugin.name, "code": code.value, "reasons": sorted(reasons)}
-    if narrowed is not None:
-        for name in table.rows:
-            if name not in narrowed:
-                verdicts[name] = {"left_out": True}
-    return verdicts
+def test_nothing_checked_is_no_success(tmp_path: Path) -> None:
+    result = run(write(tmp_path / "none.jsonl.gz"))
+    assert (result.exit_code, "nothing was checked" in result.output) == (1, True)
 
 
-def filter_differences(case: Case, checked: Counter[str]) -> list[str]:
-    decoder, our = PodDecoder(), profile(case)
-    table = table_of(case, decoder)
-    pod = pod_view(decoder, case["pod"], "uid-pod")
-    verdicts = own_verdicts(our, pod, table)
-    different = []
-    for name, expected in case["expected"].get("filter", {}).items():
-        mine = verdicts[name]
-        if not expected.get("ok") and "plugin" in expected and expected["plugin"] not in our.by_name:
-            # Rejected by a plugin that we lack: none of ours may have said no, since the first one counts.
-            same = bool(mine.get("ok"))
-        elif expected.get("ok"):
-            same = bool(mine.get("ok"))
-        elif "plugin" not in expected:
-            same = "left_out" in mine
-        else:
-            same = all(mine.get(part) == expected.get(part) for part in ("plugin", "code", "reasons"))
-        checked["verdicts"] += 1
-        if not same:
-            different.append(f"{case['id']} {name}: expected {expected}, ours {mine}")
-    return different
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x1f\x8bnot really",
+        b"\x00\xff\xfe",
+        b"{}\n",
+        b"[1]\n",
+        b'{"id": 1',
+        b'{"id": "x", "families": [], "profile": "default", "objects": {}, "pod": {}, "expected": {}}\n',
+        b'{"id": "x", "families": ["f"], "profile": "other", "objects": {}, "pod": {}, "expected": {}}\n',
+        b'{"id": "x", "families": ["f"], "profile": "default", "objects": {}, "pod": 7, "expected": {}}\n',
+        b'{"id": "x", "families": ["f"], "profile": "default", "objects": {"nodes": [{}]}, "pod": {}, "expected": {}}\n',
+        b'{"id": "x", "families": ["f"], "profile": "default", "objects": {"pods": 3}, "pod": {}, "expected": {}}\n',
+        b'{"id": "x", "families": ["f"], "profile": "default", "objects": {}, "pod": {}, "expected": 5}\n',
+        b'{"id": "x", "families": ["f"], "profile": "default", "objects": {}, "pods": [], "steps": [7]}\n',
+    ],
+)
+def test_a_file_that_is_no_recording_ends_with_2_and_a_sentence(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "other.jsonl.gz"
+    path.write_bytes(content)
+    result = run(path)
+    assert result.exit_code == 2, result.output
+    assert "other.jsonl.gz" in result.output
+    assert result.exception is None or isinstance(result.exception, SystemExit)
 
 
-def score_differences(case: Case, checked: Counter[str]) -> list[str]:
-    decoder, our = PodDecoder(), profile(case)
-    table = table_of(case, decoder)
-    pod = pod_view(decoder, case["pod"], "uid-pod")
-    feasible = case["expected"].get("feasible", [])
-    expected_scores = case["expected"].get("scores", {})
-    if not feasible:
-        return []
-    rows = np.array([table.rows[name] for name in feasible], dtype=np.int64)
-    mask = np.zeros(table.size, dtype=np.bool_)
-    mask[rows] = True
-    different = []
-    state = CycleState()
-    for item in our.score:
-        plugin = item.plugin
-        skips = isinstance(plugin, PreScorePlugin) and plugin.pre_score(state, pod, table, mask).code is Code.SKIP
-        expected = expected_scores.get(plugin.name)
-        if skips or expected is None:
-            if (expected is None) != skips and any((expected or {}).values()):
-                different.append(f"{case['id']} {plugin.name}: expected {expected}, ours skips: {skips}")
-            continue
-        scores = plugin.score(state, pod, table, rows)
-        if isinstance(plugin, NormalizePlugin):
-            scores = plugin.normalize(state, pod, scores)
-        mine = dict(zip(feasible, scores.tolist(), strict=True))
-        checked["scores"] += len(feasible)
-        if mine != expected:
-            different.append(f"{case['id']} {plugin.name}: expected {expected}, ours {mine}")
-    return different
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_filters_decide_as_kube_scheduler_does(family: str) -> None:
-    checked: Counter[str] = Counter()
-    different = [text for case in cases(family) for text in filter_differences(case, checked)]
-    assert checked["verdicts"] > 0
-    assert not different, f"{len(different)} of {checked['verdicts']} verdicts differ:\n" + "\n".join(
-        different[:DIFFERENCES_SHOWN]
-    )
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_scores_are_those_of_kube_scheduler(family: str) -> None:
-    checked: Counter[str] = Counter()
-    different = [text for case in cases(family) for text in score_differences(case, checked)]
-    assert checked["scores"] > 0 or family == "node_name"
-    assert not different, f"{len(different)} score columns differ:\n" + "\n".join(different[:DIFFERENCES_SHOWN])
+def test_a_file_that_is_not_there_ends_with_2(tmp_path: Path) -> None:
+    assert run(tmp_path / "absent.jsonl.gz").exit_code == 2

@@ -89,6 +89,7 @@ EVERY_TYPE = {
     "bytes": b"\x00\xff",
     "list": ["a", "b"],
     "numbers": [1, 2],
+    "markup": ["<a & b>", "größer \u2028"],
     "map": {"k": "v"},
     "nothing": None,
     "empty": "",

@@ -30,16 +30,16 @@ def test_two_meshes_run_side_by_side_and_each_ends_alone(lab: Lab) -> None:
     lab.good("up", *SMALL)
     other.good("up", *SMALL)
     ports = [process.port for each in (lab, other) for process in each.record.processes]
-    assert len(set(ports)) == 6
+    assert len(set(ports)) == 8
     listed = lab.good("status", "--all").split("\n")
-    assert listed[:2] == ["default  3 processes run", "other  3 processes run"]
+    assert listed[:2] == ["default  4 processes run", "other  4 processes run"]
     lab.good("apply", "-f", "-", stdin="apiVersion: v1\nkind: Namespace\nmetadata: {name: only-here}\n")
     assert other.orrery("get", "ns", "only-here").code == 1
     assert "its state is removed" in lab.good("down", "--purge")
     assert not lab.folder.path.exists()
-    assert len(other.record.running) == 3
+    assert len(other.record.running) == 4
     stopped = other.good("down")
-    assert stopped == "stopped apiserver-0, kubelet-sim-0, etcd\n"
+    assert stopped == "stopped tracestore, apiserver-0, kubelet-sim-0, etcd\n"
     assert not lab.processes()
     for port in ports:
         with socket.socket() as probe:
@@ -52,7 +52,7 @@ def test_a_mesh_that_was_stopped_goes_on_with_what_it_held(lab: Lab) -> None:
     lab.good("down")
     lab.good("up")
     assert lab.json("ns", "kept")["metadata"]["name"] == "kept"
-    assert len(lab.record.processes) == 3
+    assert len(lab.record.processes) == 4
 
 
 def test_a_port_that_another_program_took_is_named_while_the_mesh_runs_and_replaced_when_it_does_not(lab: Lab) -> None:

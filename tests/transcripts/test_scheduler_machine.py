@@ -5,7 +5,7 @@ and where each pod is then.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,9 +18,13 @@ from scheduler.core.machine import (
     BindDone,
     BindVerdict,
     Event,
+    Evict,
+    EvictionFailed,
     LeadershipChanged,
     Machine,
+    NamespaceChanged,
     NodeChanged,
+    Nominate,
     PodChanged,
     Tick,
     TopologyChanged,
@@ -29,7 +33,18 @@ from scheduler.core.machine import (
 from scheduler.plugins.registry import default_profile
 from services.model.devices import Device, DeviceRequest
 from services.model.node import NodeView, Taint, TopologyView
-from services.model.pod import HostPort, NodeAffinity, NodeSelectorTerm, Placement, PodSpecView, PodView, Requirement
+from services.model.pod import (
+    HostPort,
+    NodeAffinity,
+    NodeSelectorTerm,
+    Placement,
+    PodAffinity,
+    PodAffinityTerm,
+    PodSpecView,
+    PodView,
+    Requirement,
+    SpreadConstraint,
+)
 
 FOLDER = Path(__file__).parent / "scheduler"
 Step = tuple[float, Event | None]
@@ -60,14 +75,14 @@ def spec(*, cpu: int = 100, **changes: object) -> PodSpecView:
     return replace(plain, **changes)  # type: ignore[arg-type]
 
 
-def pod(name: str, uid: str = "", **facts: object) -> PodView:
+def pod(name: str, uid: str = "", labels: Mapping[str, str] | None = None, **facts: object) -> PodView:
     return PodView(
         namespace="default",
         name=name,
         uid=uid or f"uid-{name}",
         resource_version="1",
         created_at_ns=0,
-        labels={},
+        labels=labels or {},
         spec=spec(**facts),  # type: ignore[arg-type]
         phase="Pending",
         deleting=False,
@@ -118,6 +133,10 @@ def tell(event: Event | None) -> str:
             return f"node {new_node.name} changed" if new_node is not None else "node gone"
         case TopologyChanged(name, _):
             return f"hardware of {name} reported"
+        case NamespaceChanged(name, labels):
+            return f"namespace {name} has the labels {dict(labels or {})}"
+        case EvictionFailed(uid):
+            return f"the victims of {uid} could not be evicted"
         case BindDone(uid, verdict, why):
             return f"bind of {uid} answered {verdict.value} {why}".rstrip()
         case LeadershipChanged(leading):
@@ -133,6 +152,10 @@ def say(action: Action) -> str | None:
         case Attempted():
             outcome = action.decision.node_name or action.decision.error or action.decision.message
             return f"attempt {action.attempt} of {action.pod.name}, woken by {action.woken_by}: {outcome}"
+        case Nominate(waiting, node_name):
+            return f"nominate {waiting.name} to {node_name or 'nowhere'}"
+        case Evict():
+            return f"evict {', '.join(victim.name for victim in action.victims)} from {action.node_name}"
         case WakeAt(at):
             return f"wake at {at:g}"
     return None
@@ -169,8 +192,152 @@ ON_SSD = NodeAffinity((NodeSelectorTerm((Requirement("disk", "In", ("ssd",)),), 
 SSD = pod("ssd", node_affinity=ON_SSD)
 TAINTED = node("n1", taints=(Taint("dedicated", "x", "NoSchedule"),))
 GATED = pod("gated", scheduling_gates=("example.com/hold",))
+WEB_PODS = (Requirement("app", "In", ("web",)),)
+HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+NEAR = PodAffinity(required=(PodAffinityTerm(WEB_PODS, HOSTNAME),))
+NEAR_TEAM = PodAffinity(
+    required=(PodAffinityTerm(WEB_PODS, HOSTNAME, namespace_selector=(Requirement("team", "In", ("red",)),)),)
+)
+AWAY = PodAffinity(anti_required=(PodAffinityTerm(WEB_PODS, HOSTNAME),))
+ONE_A_ZONE = (SpreadConstraint(ZONE, 1, True, WEB_PODS),)
+
+
+def web(name: str, **facts: object) -> PodView:
+    return pod(name, labels={"app": "web"}, **facts)
+
+
+def elsewhere(view: PodView) -> PodView:
+    """The same in another namespace."""
+    return replace(view, namespace="red")
+
+
+def zoned(name: str, zone: str) -> NodeView:
+    return node(name, labels={HOSTNAME: name, ZONE: zone})
+
+
+LOW, LOWER = placed(pod("low", cpu=600, priority=5), "n1"), placed(pod("lower", cpu=300, priority=1), "n1")
+HIGH, LATER = pod("high", cpu=600, priority=100), pod("later", cpu=600, priority=50)
+GOING = replace(LOW, deleting=True, preempted=True)
 
 STORIES: dict[str, list[Step]] = {
+    "preemption": [
+        (0, NodeChanged(None, node("n1"))),
+        (0, PodChanged(None, LOW)),
+        (0, PodChanged(None, LOWER)),
+        (0, PodChanged(None, HIGH)),
+        (1, PodChanged(HIGH, replace(HIGH, nominated_node_name="n1"))),
+        (2, PodChanged(LOW, GOING)),
+        (3, PodChanged(GOING, None)),
+        (3, BindDone(HIGH.uid, BindVerdict.BOUND)),
+        (4, PodChanged(replace(HIGH, nominated_node_name="n1"), placed(HIGH, "n1"))),
+    ],
+    "preemption-keeps-the-room-for-who-preempted": [
+        (0, NodeChanged(None, node("n1"))),
+        (0, PodChanged(None, LOW)),
+        (0, PodChanged(None, HIGH)),
+        (2, PodChanged(LOW, None)),
+        (2, PodChanged(None, pod("replacement", cpu=600, priority=5))),
+        (3, PodChanged(HIGH, None)),
+    ],
+    "preemption-by-a-still-higher-one": [
+        (0, NodeChanged(None, node("n1"))),
+        (0, PodChanged(None, LOW)),
+        (0, PodChanged(None, LATER)),
+        (1, PodChanged(None, HIGH)),
+        (2, PodChanged(LOW, GOING)),
+        (5, PodChanged(GOING, None)),
+    ],
+    "preemption-is-not-repeated-while-a-victim-goes": [
+        (0, NodeChanged(None, node("n1"))),
+        (0, PodChanged(None, LOW)),
+        (0, PodChanged(None, LOWER)),
+        (0, PodChanged(None, HIGH)),
+        (1, PodChanged(LOW, GOING)),
+        (2, NodeChanged(node("n1"), node("n1", cpu=1100))),
+        (9, NodeChanged(None, node("n2", cpu=100))),
+    ],
+    "preemption-backs-off-longer-each-time": [
+        (0, NodeChanged(None, node("n1"))),
+        (0, PodChanged(None, LOW)),
+        (0, PodChanged(None, HIGH)),
+        (0.1, EvictionFailed(HIGH.uid)),
+        (1, None),
+        (1.1, EvictionFailed(HIGH.uid)),
+        (3, None),
+        (3.1, EvictionFailed(HIGH.uid)),
+        (7, None),
+    ],
+    "preemption-called-off": [
+        (0, NodeChanged(None, node("n1"))),
+        (0, PodChanged(None, LOW)),
+        (0, PodChanged(None, HIGH)),
+        (0.2, PodChanged(LOW, None)),
+        (0.3, PodChanged(None, pod("kept-out", cpu=600))),
+        (0.5, PodChanged(HIGH, None)),
+    ],
+    "preemption-never": [
+        (0, NodeChanged(None, node("n1"))),
+        (0, PodChanged(None, LOW)),
+        (0, PodChanged(None, pod("polite", cpu=600, priority=100, preemption_policy="Never"))),
+    ],
+    "pod-affinity-hint": [
+        (0, NodeChanged(None, node("n1"))),
+        (0, PodChanged(None, pod("follower", pod_affinity=NEAR))),
+        (5, PodChanged(None, placed(A, "n1"))),
+        (6, PodChanged(None, placed(web("leader"), "n1"))),
+    ],
+    "pod-affinity-hint-by-an-assumed-pod": [
+        (0, NodeChanged(None, node("n1"))),
+        (0, PodChanged(None, pod("follower", pod_affinity=NEAR))),
+        (5, PodChanged(None, web("leader"))),
+        (5.5, None),
+    ],
+    "pod-anti-affinity-hint": [
+        (0, NodeChanged(None, node("n1"))),
+        (0, PodChanged(None, placed(web("there"), "n1"))),
+        (0, PodChanged(None, placed(A, "n1"))),
+        (0, PodChanged(None, web("second", pod_affinity=AWAY))),
+        (5, PodChanged(placed(A, "n1"), None)),
+        (6, PodChanged(placed(web("there"), "n1"), None)),
+    ],
+    "anti-affinity-of-others-hint": [
+        (0, NodeChanged(None, node("n1"))),
+        (0, PodChanged(None, placed(pod("guard", pod_affinity=AWAY), "n1"))),
+        (0, PodChanged(None, placed(A, "n1"))),
+        (0, PodChanged(None, web("kept-out"))),
+        (5, PodChanged(placed(A, "n1"), None)),
+        (6, PodChanged(placed(pod("guard", pod_affinity=AWAY), "n1"), None)),
+    ],
+    "namespace-hint": [
+        (0, NodeChanged(None, node("n1"))),
+        (0, NamespaceChanged("red", {})),
+        (0, PodChanged(None, placed(elsewhere(web("leader")), "n1"))),
+        (0, PodChanged(None, pod("follower", pod_affinity=NEAR_TEAM))),
+        (5, NamespaceChanged("blue", {})),
+        (6, NamespaceChanged("red", {"team": "red"})),
+    ],
+    "spread-hint": [
+        (0, NodeChanged(None, zoned("n1", "a"))),
+        (0, NodeChanged(None, replace(zoned("n2", "b"), unschedulable=True))),
+        (0, PodChanged(None, placed(web("first"), "n1"))),
+        (0, PodChanged(None, web("second", spread=ONE_A_ZONE))),
+        (5, PodChanged(None, placed(A, "n1"))),
+        (6, PodChanged(None, placed(web("other"), "n2"))),
+    ],
+    "spread-hint-by-a-pod-that-begins-to-go": [
+        (0, NodeChanged(None, zoned("n1", "a"))),
+        (0, NodeChanged(None, replace(zoned("n2", "b"), unschedulable=True))),
+        (0, PodChanged(None, placed(web("first"), "n1"))),
+        (0, PodChanged(None, web("second", spread=ONE_A_ZONE))),
+        (5, PodChanged(placed(web("first"), "n1"), replace(placed(web("first"), "n1"), deleting=True))),
+    ],
+    "a-domain-that-goes-hint": [
+        (0, NodeChanged(None, zoned("n1", "a"))),
+        (0, NodeChanged(None, replace(zoned("n2", "b"), unschedulable=True))),
+        (0, PodChanged(None, placed(web("first"), "n1"))),
+        (0, PodChanged(None, web("second", spread=ONE_A_ZONE))),
+        (5, NodeChanged(zoned("n2", "b"), None)),
+    ],
     "bind-confirmed": [
         (0, NodeChanged(None, node("n1"))),
         (1, PodChanged(None, A)),

@@ -302,3 +302,40 @@ def test_only_a_pod_that_may_yet_be_bound_is_waited_for(looks: list[Spoil], look
     left = iter(clusters)
     result = check(lambda: next(left), SCHEDULER_NAMES, 3.0, now=lambda: clock[0], pause=pause)
     assert (len(clusters) - len(list(left)), result.agrees) == (looked, agrees)
+
+
+def affine(cluster: StoredCluster) -> None:
+    term = cluster.pods["big"].spec.affinity.pod_affinity.required_during_scheduling_ignored_during_execution.add()
+    term.topology_key = "zone"
+
+
+def spread(cluster: StoredCluster) -> None:
+    cluster.pods["big"].spec.topology_spread_constraints.add(
+        topology_key="zone", max_skew=1, when_unsatisfiable="DoNotSchedule"
+    )
+
+
+def repelled(cluster: StoredCluster) -> None:
+    cluster.pods["big"].metadata.labels["app"] = "big"
+    anti = cluster.pods["web"].spec.affinity.pod_anti_affinity.required_during_scheduling_ignored_during_execution.add()
+    anti.topology_key = "zone"
+    anti.label_selector.match_labels["app"] = "big"
+
+
+@pytest.mark.parametrize(
+    ("others", "why"),
+    [
+        (affine, "with required pod affinity, not judged"),
+        (spread, "with a required spread, not judged"),
+        (repelled, "that others' anti-affinity may repel, not judged"),
+    ],
+)
+def test_a_pod_whose_place_depends_on_others_is_counted_and_not_judged(others: Spoil, why: str) -> None:
+    def spoil(cluster: StoredCluster) -> None:
+        # There would be room.
+        cluster.pods["big"].spec.containers[0].resources.requests["nvidia.com/gpu"] = "1"
+        cluster.pods["big"].spec.containers[0].resources.requests["cpu"] = "1"
+        others(cluster)
+
+    result = checked(spoil)
+    assert (result.differences, dict(result.skipped), result.pending) == ((), {why: 1}, 0)

@@ -10,6 +10,7 @@ def test_a_plan_has_every_process_on_a_port_of_its_own() -> None:
     record = plan("alpha", MeshOptions(apiservers=2, schedulers=3))
     assert [process.name for process in record.processes] == [
         "etcd",
+        "tracestore",
         "apiserver-0",
         "apiserver-1",
         "scheduler-0",
@@ -17,8 +18,8 @@ def test_a_plan_has_every_process_on_a_port_of_its_own() -> None:
         "scheduler-2",
         "kubelet-sim-0",
     ]
-    ports = [process.port for process in record.processes] + [record.processes[0].peer_port]
-    assert len(set(ports)) == 8
+    ports = [process.port for process in record.processes] + [process.peer_port for process in record.processes[:2]]
+    assert len(set(ports)) == 10
     assert all(ports)
     assert not record.running
 
@@ -33,6 +34,9 @@ def test_processes_are_told_of_those_below_them(tmp_path: Path) -> None:
     assert after(by_name["kubelet-sim-0"], "--fleet") == "dgx-h100=2"
     assert after(by_name["kubelet-sim-0"], "--seed") == "7"
     assert after(by_name["scheduler-1"], "--listen") == record.process("scheduler-1").address
+    store = by_name.pop("tracestore")
+    assert after(store, "--query-listen") == f"127.0.0.1:{record.process('tracestore').peer_port}"
+    assert after(store, "--database") == str(folder.traces_path)
     assert {after(command, "--trace-store") for command in by_name.values()} == {str(folder.traces_path)}
 
 

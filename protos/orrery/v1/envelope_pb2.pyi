@@ -195,12 +195,15 @@ class PodHeadStatus(_message.Message):
     INIT_CONTAINER_STATUSES_FIELD_NUMBER: _builtins.int
     NOMINATED_NODE_NAME_FIELD_NUMBER: _builtins.int
     PHASE_FIELD_NUMBER: _builtins.int
+    START_TIME_FIELD_NUMBER: _builtins.int
     nominated_node_name: _builtins.str
     phase: _builtins.str
     @_builtins.property
     def container_statuses(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodHeadContainerStatus]: ...
     @_builtins.property
     def init_container_statuses(self) -> _containers.RepeatedCompositeFieldContainer[Global___PodHeadContainerStatus]: ...
+    @_builtins.property
+    def start_time(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
         self,
         *,
@@ -208,10 +211,11 @@ class PodHeadStatus(_message.Message):
         init_container_statuses: _abc.Iterable[Global___PodHeadContainerStatus] | None = ...,
         nominated_node_name: _builtins.str | None = ...,
         phase: _builtins.str | None = ...,
+        start_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_nominated_node_name", b"_nominated_node_name", "_phase", b"_phase", "nominated_node_name", b"nominated_node_name", "phase", b"phase"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_nominated_node_name", b"_nominated_node_name", "_phase", b"_phase", "nominated_node_name", b"nominated_node_name", "phase", b"phase", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_nominated_node_name", b"_nominated_node_name", "_phase", b"_phase", "container_statuses", b"container_statuses", "init_container_statuses", b"init_container_statuses", "nominated_node_name", b"nominated_node_name", "phase", b"phase"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_nominated_node_name", b"_nominated_node_name", "_phase", b"_phase", "container_statuses", b"container_statuses", "init_container_statuses", b"init_container_statuses", "nominated_node_name", b"nominated_node_name", "phase", b"phase", "start_time", b"start_time"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__nominated_node_name: _TypeAlias = _typing.Literal["nominated_node_name"]  # noqa: Y015
     _WhichOneofArgType__nominated_node_name: _TypeAlias = _typing.Literal["_nominated_node_name", b"_nominated_node_name"]  # noqa: Y015

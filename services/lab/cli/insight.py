@@ -71,9 +71,22 @@ async def _explain(folder: MeshFolder, namespace: str, name: str, *, every: bool
 @_namespace
 @click.option("--json", "as_json", is_flag=True, help='Print {"traceID": ..., "spans": [...]}.')
 @click.option("--events/--no-events", default=True, help="Whether events within spans are listed.")
+@click.option("--depth", type=click.IntRange(0), help="Leave out what lies deeper; 2 shows no single plugins.")
+@click.option(
+    "--svg", type=click.Path(dir_okay=False, path_type=Path), help="Write a picture there, and print nothing."
+)
 @click.option("--store", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Another span store.")
 @click.pass_context
-def trace(ctx: click.Context, pod: str, namespace: str, as_json: bool, events: bool, store: Path | None) -> None:
+def trace(
+    ctx: click.Context,
+    pod: str,
+    namespace: str,
+    as_json: bool,
+    events: bool,
+    depth: int | None,
+    svg: Path | None,
+    store: Path | None,
+) -> None:
     """Show the trace of a pod: every process that worked on it, as a tree with durations.
 
     In place of pod/NAME the id of any trace may be given.
@@ -96,9 +109,19 @@ def trace(ctx: click.Context, pod: str, namespace: str, as_json: bool, events: b
             f"trace {trace_id} has no spans in {source.where}: it was not sampled (a replay traces its "
             "--trace-ratio of the pods), or it is so old that it made room for others"
         )
+    if svg is not None:
+        from services.lab.trace_svg import trace_svg
+
+        svg.write_text(trace_svg(spans, _title(trace_id, spans), depth), encoding="utf-8")
+        return
     out = console()
     out.print(f"trace [bold]{trace_id}[/], {len(spans)} spans by {', '.join(sorted({s.instance for s in spans}))}\n")
-    out.print(trace_text(spans, out.width, events=events), soft_wrap=True)
+    out.print(trace_text(spans, out.width, events=events, depth_max=depth), soft_wrap=True)
+
+
+def _title(trace_id: str, spans: "list[SpanRecord]") -> str:
+    pod = next((name for span in spans if (name := span.attributes.get("k8s.pod.name"))), "")
+    return f"pod/{pod}, trace {trace_id}" if pod else f"trace {trace_id}"
 
 
 @click.command()

@@ -22,6 +22,9 @@ PROCESSES_MAX = 9
 @click.option("--schedulers", type=click.IntRange(0, PROCESSES_MAX), default=2, show_default=True)
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of the simulated machines.")
 @click.option("--fsync/--no-fsync", default=True, show_default=True, help="Whether etcd waits for the disk.")
+@click.option(
+    "--forward", default="", metavar="HOST:PORT", help="An OTLP collector, such as Jaeger, that gets all spans too."
+)
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
 @click.pass_context
 def up(
@@ -32,6 +35,7 @@ def up(
     schedulers: int,
     seed: int,
     fsync: bool,
+    forward: str,
     log_level: str,
 ) -> None:
     """Start a mesh in the background, or what is missing of it.
@@ -48,15 +52,27 @@ def up(
         fleet=fleet(shapes, nodes),
         seed=seed,
         fsync=fsync,
+        forward=_address(forward),
         log_level=log_level,
     )
     given = [
         name
-        for name in ("nodes", "shapes", "apiservers", "schedulers", "seed", "fsync", "log_level")
+        for name in ("nodes", "shapes", "apiservers", "schedulers", "seed", "fsync", "forward", "log_level")
         if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
     ]
     with folder.lock():
         bring_up(folder, asked, options_given=bool(given))
+
+
+def _address(text: str) -> str:
+    from services.runtime.settings import SettingsError, check_address
+
+    try:
+        if text:
+            check_address("--forward", text)
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from None
+    return text
 
 
 def bring_up(folder: MeshFolder, asked: MeshOptions, *, options_given: bool) -> MeshRecord:
@@ -104,6 +120,8 @@ def bring_up(folder: MeshFolder, asked: MeshOptions, *, options_given: bool) -> 
         f"machines: {record.options.fleet or 'none'}\nstate: {folder.path}",
         soft_wrap=True,
     )
+    for store in record.of("tracestore"):
+        out.print(f"traces: http://{store.host}:{store.peer_port}/api/services (Jaeger's query API)", soft_wrap=True)
     context = "" if folder.name == "default" else f"--context {folder.name} "
     out.print(f'next: orrery {context}apply -f examples · orrery {context}status · eval "$(orrery {context}env)"')
     return record
@@ -127,10 +145,11 @@ def print_processes(out: Any, record: MeshRecord) -> None:
 @click.pass_context
 def down(ctx: click.Context, purge: bool) -> None:
     """Stop a mesh. Its state stays, and `orrery up` continues there, unless --purge."""
+    from services.lab.compose import COMPOSE
     from services.lab.supervisor import Supervisor
 
     folder = ctx.ensure_object(Selection).folder
-    if not folder.path.exists():
+    if folder.name != COMPOSE and not folder.path.exists():
         click.echo(f"mesh {folder.name!r} does not exist; there is nothing to stop")
         return
     with folder.lock():

@@ -175,7 +175,7 @@ def env(ctx: click.Context) -> None:
         "ORRERY_APISERVERS": ",".join(record.addresses("apiserver")),
         "ORRERY_SCHEDULERS": ",".join(record.addresses("scheduler")),
         "ORRERY_ETCD": ",".join(record.addresses("etcd")),
-        **_trace_settings(folder),
+        **_trace_settings(folder, record),
         "ETCDCTL_API": "3",
         "ETCDCTL_ENDPOINTS": ",".join(record.addresses("etcd")),
     }
@@ -185,12 +185,15 @@ def env(ctx: click.Context) -> None:
         click.echo(f"export {name}={shlex.quote(value)}")
 
 
-def _trace_settings(folder: MeshFolder) -> dict[str, str]:
+def _trace_settings(folder: MeshFolder, record: MeshRecord) -> dict[str, str]:
     from services.lab.compose import ComposeFolder
 
     if isinstance(folder, ComposeFolder):
         return {"ORRERY_TRACE_QUERY": folder.trace_query_url()}
-    return {"ORRERY_TRACE_STORE": str(folder.traces_path)}
+    settings = {"ORRERY_TRACE_STORE": str(folder.traces_path)}
+    for store in record.of("tracestore"):
+        settings["ORRERY_TRACE_QUERY"] = f"http://{store.host}:{store.peer_port}"
+    return settings
 
 
 @click.command()

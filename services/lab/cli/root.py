@@ -24,6 +24,7 @@ SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("The mesh", "mesh", ("up", "status", "down")),
     ("Objects", "objects", ("apply", "get", "delete")),
     ("Understanding", "insight", ("explain", "trace", "traces", "topo", "check")),
+    ("Understanding", "conformance", ("conformance",)),
     ("Load and faults", "load", ("replay",)),
     ("Load and faults", "rehearse", ("storm", "wait", "leader")),
     ("Load and faults", "operate", ("kill",)),

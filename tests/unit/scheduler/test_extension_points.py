@@ -4,6 +4,7 @@ import asyncio
 import random
 
 import numpy as np
+import pytest
 
 from apiserver.store.memory import MemoryStore
 from protos.orrery.v1.api_pb2 import BindResult
@@ -11,16 +12,19 @@ from protos.orrery.v1.pod_pb2 import Pod
 from scheduler.binding import BindQueue, Pending
 from scheduler.core.cycle import Cycle
 from scheduler.core.framework import (
+    ClusterEvent,
     CycleState,
     Mask,
     PerNodeFilter,
     PerNodeScore,
     Plugin,
+    PostFilterResult,
     PreFilterResult,
-    Profile,
     Reservation,
+    WhatIf,
 )
 from scheduler.core.machine import (
+    Attempted,
     Bind,
     BindDone,
     BindVerdict,
@@ -30,6 +34,7 @@ from scheduler.core.machine import (
     PodChanged,
     Tick,
 )
+from scheduler.core.profile import Profile
 from scheduler.core.status import SUCCESS, Code, Status
 from scheduler.core.table import I64, Bools, NodeTable
 from scheduler.plugins.queue_plugins import PrioritySort
@@ -68,9 +73,9 @@ class Everywhere(Plugin):
         codes = np.full(nodes.size, int(refused), dtype=np.int64)
         return Mask(codes, lambda _number: (Code.UNSCHEDULABLE, ("no at Filter",)))
 
-    def post_filter(self, _state: CycleState, _pod: PodView, _nodes: NodeTable) -> Status:
+    def post_filter(self, _state: CycleState, _pod: PodView, _nodes: NodeTable, _what_if: WhatIf) -> PostFilterResult:
         self._say("PostFilter")
-        return Status(Code.UNSCHEDULABLE, ("nothing to preempt",))
+        return PostFilterResult(Status(Code.UNSCHEDULABLE, ("nothing to preempt",)))
 
     def pre_score(self, _state: CycleState, _pod: PodView, _nodes: NodeTable, _feasible: Bools) -> Status:
         return self._say("PreScore")
@@ -155,6 +160,68 @@ def test_a_score_outside_0_to_100_is_the_plugins_error_and_is_named() -> None:
     decision = Cycle(profile, 1).run(pod("a"), table)
     assert decision.node_name == ""
     assert "plugin Everywhere returned the score 201, outside [0, 100]" in decision.error
+
+
+class Raises(Plugin):
+    """Raises at one point, and at every hint."""
+
+    name = "Raises"
+
+    def __init__(self, point: str) -> None:
+        self._point = point
+
+    def _at(self, point: str) -> None:
+        if point == self._point:
+            raise ZeroDivisionError("by nothing")
+
+    def pre_filter(self, _state: CycleState, _pod: PodView, _nodes: NodeTable) -> PreFilterResult:
+        self._at("PreFilter")
+        return PreFilterResult(SUCCESS)
+
+    def filter(self, _state: CycleState, _pod: PodView, nodes: NodeTable) -> Mask:
+        self._at("Filter")
+        return Mask(np.full(nodes.size, int(self._point == "wakes")), lambda _number: (Code.UNSCHEDULABLE, ("no",)))
+
+    def score(self, _state: CycleState, _pod: PodView, _nodes: NodeTable, feasible: I64) -> I64:
+        self._at("Score")
+        return np.full(len(feasible), np.nan) if self._point == "NaN" else feasible[:1]  # type: ignore[return-value]
+
+    def wakes(self, _event: ClusterEvent, _pod: PodView) -> bool:
+        raise ZeroDivisionError("by nothing")
+
+
+def test_a_plugin_that_raises_or_answers_nonsense_is_named_and_the_pod_is_tried_again() -> None:
+    for point, said in (
+        ("PreFilter", "plugin Raises raised ZeroDivisionError: by nothing"),
+        ("Filter", "plugin Raises raised ZeroDivisionError: by nothing"),
+        ("Score", "plugin Raises raised ZeroDivisionError: by nothing"),
+        ("NaN", "plugin Raises answered float64 scores of shape (2,) for 2 nodes"),
+        ("shape", "plugin Raises answered int64 scores of shape (1,) for 2 nodes"),
+    ):
+        made = machine(Raises(point))
+        (attempted, *_) = made.step(Tick(), 0.0)
+        assert isinstance(attempted, Attempted)
+        assert attempted.decision.error == said
+        queued = made.queue.get("uid-a")
+        assert queued is not None
+        assert queued.place == "backoff"
+
+
+def test_a_fault_of_our_own_is_not_blamed_on_a_plugin() -> None:
+    made = machine(Everywhere())
+    made.nodes.alive = None  # type: ignore[assignment]
+    with pytest.raises(TypeError):
+        made.step(Tick(), 0.0)
+
+
+def test_a_hint_that_raises_wakes() -> None:
+    made = machine(Raises("wakes"))
+    made.step(Tick(), 0.0)
+    queued = made.queue.get("uid-a")
+    assert queued is not None
+    assert queued.place == "unschedulable"
+    made.step(NodeChanged(None, node("n3")), 20.0)
+    assert queued.place == "active"
 
 
 class OneByOne(PerNodeFilter):
