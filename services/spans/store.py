@@ -16,7 +16,7 @@ from typing import Any
 from services.spans.schema import prepare
 
 SPANS_MAX = 500_000
-BYTES_MAX = 1 << 30
+BYTES_MAX = 512 << 20
 BUSY_SECONDS_MAX = 5.0
 SERVICE_MISSING, SERVICE_EMPTY, SERVICE_NO_TEXT = (
     "missing-service-name",

@@ -22,8 +22,8 @@ from services.runtime.transport import CallContext, Channel
 from services.spans.store import SpanStore
 from services.tracestore.otlp import is_whole, span_records
 
-# Of requests as they came: in memory they are a few times that. As large as the largest single request.
-WAITING_BYTES_MAX = 64 << 20
+# Of requests as they came; in memory they are a few times that.
+WAITING_BYTES_MAX = 32 << 20
 # So that one transaction, which other writers wait for, stays short.
 BATCH_BYTES = 1 << 20
 FORWARD_TIMEOUT_SECONDS = 5.0

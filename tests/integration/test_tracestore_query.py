@@ -52,7 +52,7 @@ def collector(which: str, folder: Path) -> Iterator[Collector]:
         yield Collector(otlp, url, STARTED)
 
 
-@pytest.fixture(scope="module", params=["tracestore", "jaeger"])
+@pytest.fixture(scope="module", params=["tracestore", pytest.param("jaeger", marks=pytest.mark.jaeger)])
 def api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
     with collector(request.param, tmp_path_factory.mktemp(request.param)) as running:
         yield running
@@ -135,6 +135,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
         yield Pair(jaeger, ours)
 
 
+@pytest.mark.jaeger
 @pytest.mark.parametrize("question", OF_SAMPLE + OF_EDGES, ids=lambda question: f"{question}"[:80])
 def test_the_trace_store_answers_what_jaeger_answers(both: Pair, question: Question) -> None:
     path, parameters = question
@@ -142,6 +143,7 @@ def test_the_trace_store_answers_what_jaeger_answers(both: Pair, question: Quest
     assert (own[0], normal(own[1])) == (theirs[0], normal(theirs[1]))
 
 
+@pytest.mark.jaeger
 @pytest.mark.parametrize(("question", "theirs", "own", "traces"), OUR_WAY, ids=lambda value: f"{value}"[:80])
 def test_where_the_trace_store_goes_its_own_way(
     both: Pair, question: Question, theirs: int, own: int, traces: int
