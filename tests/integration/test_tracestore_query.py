@@ -1,5 +1,6 @@
 """One suite of questions to a query API: to our trace store, and where it can be built to the real Jaeger; same answers."""
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -9,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.integration.answer_record import Answer, AnswerRecord
 from tests.integration.otlp_edges import EDGE_SPANS, edges
 from tests.integration.otlp_sample import LONELY, OTHER, TRACE, sample
 from tests.integration.trace_query import ask, export, normal, wait_for_traces
-from tests.integration.trace_questions import OF_EDGES, OF_SAMPLE, OUR_WAY, Question
+from tests.integration.trace_questions import OF_EDGES, OF_SAMPLE, OUR_WAY, OurWay, Question, short
 from tests.jaeger import BUILD_SECONDS_MAX, running_jaeger
 from tests.tracestore import running_tracestore
 
@@ -36,7 +38,9 @@ class Collector:
         return body["data"]
 
 
-STARTED = time.time_ns()
+# A whole second, so that microseconds are cut off alike on any day.
+STARTED = time.time_ns() // 10**9 * 10**9
+RECORD = Path(__file__).with_name("jaeger_answers.json")
 
 
 @contextmanager
@@ -114,44 +118,69 @@ def test_calls_between_services_are_counted(api: Collector) -> None:
     }
 
 
-@dataclass(frozen=True)
-class Pair:
-    """Both, with the same spans."""
-
-    jaeger: Collector
-    ours: Collector
+@contextmanager
+def edged(which: str, folder: Path) -> Iterator[Collector]:
+    with collector(which, folder) as running:
+        export(running.otlp, edges(STARTED))
+        wait_for_traces(running.url, EDGE_SPANS)
+        yield running
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    folders = {which: tmp_path_factory.mktemp(f"both-{which}") for which in ("tracestore", "jaeger")}
-    with (
-        collector("jaeger", folders["jaeger"]) as jaeger,
-        collector("tracestore", folders["tracestore"]) as ours,
-    ):
-        for each in (jaeger, ours):
-            export(each.otlp, edges(STARTED))
-            wait_for_traces(each.url, EDGE_SPANS)
-        yield Pair(jaeger, ours)
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
+    with edged("tracestore", tmp_path_factory.mktemp("ours")) as running:
+        yield running
 
 
-@pytest.mark.jaeger
-@pytest.mark.parametrize("question", OF_SAMPLE + OF_EDGES, ids=lambda question: f"{question}"[:80])
-def test_the_trace_store_answers_what_jaeger_answers(both: Pair, question: Question) -> None:
+@pytest.fixture(scope="module")
+def jaeger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Collector]:
+    with edged("jaeger", tmp_path_factory.mktemp("theirs")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def record() -> Iterator[AnswerRecord]:
+    kept = AnswerRecord(RECORD, rewrite=bool(os.environ.get("ORRERY_REWRITE")))
+    yield kept
+    kept.save()
+
+
+def plain(collector: Collector, question: Question) -> Answer:
     path, parameters = question
-    theirs, own = both.jaeger.ask(path, **parameters), both.ours.ask(path, **parameters)
-    assert (own[0], normal(own[1])) == (theirs[0], normal(theirs[1]))
+    status, body = collector.ask(path, **parameters)
+    return status, normal(body, since_us=STARTED // 1000)
 
 
 @pytest.mark.jaeger
-@pytest.mark.parametrize(("question", "theirs", "own", "traces"), OUR_WAY, ids=lambda value: f"{value}"[:80])
-def test_where_the_trace_store_goes_its_own_way(
-    both: Pair, question: Question, theirs: int, own: int, traces: int
+@pytest.mark.parametrize("question", [*OF_SAMPLE, *OF_EDGES], ids=short)
+def test_the_trace_store_answers_what_jaeger_answers(
+    jaeger: Collector, ours: Collector, record: AnswerRecord, question: Question
 ) -> None:
-    path, parameters = question
-    assert both.jaeger.ask(path, **parameters)[0] == theirs
-    status, body = both.ours.ask(path, **parameters)
-    assert status == own
-    assert len(body["data"] or []) == traces
+    theirs = plain(jaeger, question)
+    assert plain(ours, question) == theirs
+    assert record.of(question, theirs) == theirs, "recorded anew with: ORRERY_REWRITE=1 pytest -m jaeger"
+
+
+@pytest.mark.parametrize("question", [*OF_SAMPLE, *OF_EDGES], ids=short)
+def test_the_trace_store_answers_what_jaeger_answered_when_it_was_recorded(
+    ours: Collector, record: AnswerRecord, question: Question
+) -> None:
+    own = plain(ours, question)
+    assert own == record.of(question)
+
+
+@pytest.mark.jaeger
+@pytest.mark.parametrize("way", OUR_WAY, ids=short)
+def test_where_the_trace_store_goes_another_way_than_jaeger(jaeger: Collector, ours: Collector, way: OurWay) -> None:
+    theirs = plain(jaeger, way.question)
+    assert theirs[0] == way.their_status
+    assert theirs != plain(ours, way.question), "it need not be its own way any more"
+
+
+@pytest.mark.parametrize("way", OUR_WAY, ids=short)
+def test_where_the_trace_store_goes_its_own_way(ours: Collector, way: OurWay) -> None:
+    status, body = plain(ours, way.question)
+    assert status == way.status
+    assert {trace["traceID"] for trace in body["data"] or []} == set(way.traces)
     if status == 400:
-        assert body["errors"][0]["msg"] == both.jaeger.ask(path, **parameters)[1]["errors"][0]["msg"]
+        assert body["errors"][0]["msg"] == way.message

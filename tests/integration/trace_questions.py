@@ -1,5 +1,6 @@
 """Questions to a query API whose answers must be Jaeger's, and the few to which ours are not, with the reason."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from tests.integration.otlp_edges import EDGES, EPOCH, FAILED, SHORT
@@ -99,20 +100,38 @@ OF_EDGES: list[Question] = [
     ("/api/traces", {"service": ["none", "edge"]}),
 ]
 
-# (question, Jaeger's status, ours, number of our traces): why.
-OUR_WAY: list[tuple[Question, int, int, int]] = [
+
+@dataclass(frozen=True)
+class OurWay:
+    """A question that we answer otherwise: `status`, `traces` by id, or what is wrong."""
+
+    question: Question
+    their_status: int
+    status: int
+    traces: tuple[str, ...] = ()
+    message: str = ""
+
+
+DEPTH = "search depth must be greater than 0 and less than max traces"
+OUR_WAY = [
     # Jaeger's memory storage says these are its own faults; they are the caller's.
-    (searches("edge", {"limit": "0"})[0], 500, 400, 0),
-    (searches("edge", {"limit": "-1"})[0], 500, 400, 0),
-    (searches("edge", {"limit": "1000000"})[0], 500, 400, 0),
-    (("/api/dependencies", {"lookback": "-5"}), 500, 400, 0),
+    OurWay(searches("edge", {"limit": "0"})[0], 500, 400, message=DEPTH),
+    OurWay(searches("edge", {"limit": "-1"})[0], 500, 400, message=DEPTH),
+    OurWay(searches("edge", {"limit": "1000000"})[0], 500, 400, message=DEPTH),
+    OurWay(("/api/dependencies", {"lookback": "-5"}), 500, 400, message="end time must be greater than start time"),
     # It takes `error` the wrong way round: it compares the text "true" as a boolean, which it is not, and finds spans
     # whose status is OK. Its other storages keep `error` as a tag, and find what we find.
-    (tags("failing", "error:true")[0], 200, 200, 1),
-    (tags("sp ace/sl+ash", "error:true")[0], 200, 200, 0),
+    OurWay(tags("failing", "error:true")[0], 200, 200, (FAILED,)),
+    OurWay(tags("sp ace/sl+ash", "error:true")[0], 200, 200),
     # It looks for the kind among the attributes, where OpenTelemetry does not put it.
-    (tags("edge", "span.kind:server")[0], 200, 200, 1),
+    OurWay(tags("edge", "span.kind:server")[0], 200, 200, (EDGES,)),
     # Microseconds beyond the year 2262 overflow, and come out as some other time.
-    (searches("edge", {"end": "9223372036854775807"})[0], 200, 200, 1),
-    (searches("edge", {"start": "9223372036854775807"})[0], 200, 200, 0),
+    OurWay(searches("edge", {"end": "9223372036854775807"})[0], 200, 200, (EDGES,)),
+    OurWay(searches("edge", {"start": "9223372036854775807"})[0], 200, 200),
 ]
+
+
+def short(value: Question | OurWay) -> str:
+    """A test's name."""
+    path, parameters = value.question if isinstance(value, OurWay) else value
+    return f"{path} {parameters}".encode("ascii", "replace").decode()[:80]
