@@ -161,6 +161,7 @@ def test_spans_are_passed_on(tmp_path: Path) -> None:
         wait_for_traces(further.url, {TRACE: 7})
         wait_for_traces(store.url, {TRACE: 7})
         eventually(lambda: store.metric("spans_forwarded_total") == 8)
+        assert store.metric("spans_forward_dropped_total") == 0
 
 
 def test_a_further_collector_that_is_down_costs_its_copies_one_warning_and_a_count(tmp_path: Path) -> None:
