@@ -42,7 +42,7 @@ async def serve(process: Process[TraceStoreSettings]) -> None:
     await runner.setup()
     host, _, port = settings.query_listen.rpartition(":")
     try:
-        await web.TCPSite(runner, host, int(port), reuse_address=True).start()
+        await web.TCPSite(runner, host.strip("[]"), int(port), reuse_address=True).start()
         query = f"{host}:{runner.addresses[0][1]}"
         process.log.info("listening", address=server.address, query=query, forward=settings.forward)
         async with asyncio.TaskGroup() as tasks:
@@ -57,9 +57,10 @@ async def serve(process: Process[TraceStoreSettings]) -> None:
     finally:
         server.set_serving(False)
         await server.stop(STOP_GRACE_SECONDS)
+        # First, so that whoever waits for a search is told before the server goes.
+        await api.close()
         await runner.cleanup()
         await ingest.close()
-        api.close()
         for store in stores:
             store.close()
 

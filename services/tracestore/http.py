@@ -32,9 +32,11 @@ from services.tracestore.search import TooMuch
 
 T = TypeVar("T")
 QUERY_SECONDS_MAX = 10.0
+QUERIES_WAITING_MAX = 32
 # How many of SQLite's steps pass between two looks at the clock; some milliseconds.
 _STEPS = 50_000
 TRACE_NOT_FOUND = "trace not found"
+ENDING = "the trace store is about to end"
 
 
 class QueryApi:
@@ -44,6 +46,8 @@ class QueryApi:
         self._store = store
         self._ingest = ingest
         self._now_ns = now_ns
+        self._waiting = 0
+        self._closing = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="span-reader")
 
     def application(self) -> web.Application:
@@ -63,22 +67,30 @@ class QueryApi:
         )
         return application
 
-    async def _answer(
-        self, request: web.Request, work: Callable[[SpanStore], dict[str, Any] | None], status: int = 200
-    ) -> web.Response:
+    async def _answer(self, request: web.Request, work: Callable[[SpanStore], dict[str, Any] | None]) -> web.Response:
         """The envelope that `work` makes, 404 for None. Raises sqlite3.OperationalError when it takes too long."""
         pretty = first(_query(request), "prettyPrint") not in ("", "false")
 
         def run() -> str | None:
+            if self._closing:
+                raise sqlite3.OperationalError("interrupted")
             until = time.monotonic() + QUERY_SECONDS_MAX
-            self._store.db.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+            self._store.db.set_progress_handler(lambda: self._closing or time.monotonic() > until, _STEPS)
             body = work(self._store)
             return None if body is None else _text(body, pretty=pretty)
 
-        text = await asyncio.get_running_loop().run_in_executor(self._thread, run)
+        if self._closing:
+            return _error(503, ENDING)
+        if self._waiting >= QUERIES_WAITING_MAX:
+            return _error(503, f"{QUERIES_WAITING_MAX} queries wait already; ask again later")
+        self._waiting += 1
+        try:
+            text = await asyncio.get_running_loop().run_in_executor(self._thread, run)
+        finally:
+            self._waiting -= 1
         if text is None:
             return _error(404, TRACE_NOT_FOUND)
-        return web.Response(status=status, text=text, content_type="application/json")
+        return web.Response(text=text, content_type="application/json")
 
     async def _services(self, request: web.Request) -> web.Response:
         def work(store: SpanStore) -> dict[str, Any]:
@@ -169,8 +181,10 @@ class QueryApi:
             "/api/traces/ID and /api/dependencies; see also /healthz and /metrics.\n"
         )
 
-    def close(self) -> None:
-        self._thread.shutdown(wait=False)
+    async def close(self) -> None:
+        """Breaks off what runs; afterwards nothing uses the store any more."""
+        self._closing = True
+        await asyncio.to_thread(self._thread.shutdown)
 
 
 def _query(request: web.Request) -> Query:
@@ -204,5 +218,7 @@ async def _errors(
         return _error(404, f"there is no {request.path}; the API begins at /api/services")
     except sqlite3.OperationalError as error:
         if str(error) == "interrupted":
-            return _error(503, f"the search took longer than {QUERY_SECONDS_MAX:.0f} s; ask for a shorter time or less")
+            return _error(
+                503, f"the search was broken off after {QUERY_SECONDS_MAX:.0f} s; ask for a shorter time or less"
+            )
         return _error(500, f"the span file cannot be read: {error}")

@@ -217,7 +217,8 @@ class Ingest:
                 self._log.info("spans_taken_again", dropped=self.counters.dropped)
 
     async def close(self) -> None:
-        """Writes what is left, then lets the thread go."""
+        """Writes what is left; afterwards nothing uses the store any more."""
         while requests := self._waiting.take(BATCH_BYTES):
             await asyncio.get_running_loop().run_in_executor(self._thread, self._write, requests)
-        self._thread.shutdown(wait=False)
+        # A write that `run` was cancelled in may still be under way.
+        await asyncio.to_thread(self._thread.shutdown)

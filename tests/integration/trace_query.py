@@ -54,7 +54,7 @@ def normal(value: Any, *, since_us: int = 0) -> Any:
     parser after "cannot unmarshal JSON". The digits by which JSON writes a float. Times of today count from `since_us`.
     """
     match value:
-        case {"startTime": int() as time_us} | {"timestamp": int() as time_us} if time_us > _TODAY_US:
+        case {"startTime": int() as time_us} | {"timestamp": int() as time_us} if since_us and time_us > _TODAY_US:
             name = "startTime" if "startTime" in value else "timestamp"
             return normal({**value, name: time_us - since_us}, since_us=since_us)
         case {"spans": list() as spans, "processes": dict() as processes}:
