@@ -4,7 +4,8 @@ expansion of multiPoint). Pure.
 `multiPoint` enables a plugin at every point that it has. Default plugins are enabled there; a profile's own entry for one of
 them takes its place in the order, others come after; `disabled` takes one out, "*" all. At a single point, what is enabled
 there and also by multiPoint comes first, in the order given there, then the rest of multiPoint, then what is enabled there
-alone; `disabled` at that point takes out what multiPoint brought, "*" all of it.
+alone; `disabled` at that point takes out what multiPoint brought, "*" all of it: so one that is disabled and enabled at the same
+point stands last there.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -63,8 +64,8 @@ def _expand(
     explicit = [name for name, _ in own.enabled]
     if ALL in own.disabled:
         return tuple(explicit)
-    brought = [name for name, _ in everywhere if takes_part(name, point)]
+    brought = [name for name, _ in everywhere if name not in own.disabled and takes_part(name, point)]
     overriding = [name for name in explicit if name in brought]
-    rest = [name for name in brought if name not in own.disabled and name not in explicit]
+    rest = [name for name in brought if name not in explicit]
     alone = [name for name in explicit if name not in brought]
     return (*overriding, *rest, *alone)

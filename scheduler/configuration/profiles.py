@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from protos.orrery.v1 import scheduler_configuration_pb2 as pb
-from scheduler.configuration.arguments import ARGUMENTS_WITHOUT_EFFECT, MAKERS, WITHOUT_EFFECT, Fail
+from scheduler.configuration.arguments import ARGUMENTS_WITHOUT_EFFECT, MAKERS, POINTS_WITHOUT_EFFECT, WITHOUT_EFFECT
+from scheduler.configuration.checks import Fail
 from scheduler.configuration.merge import ALL, PluginSet, merge
 from scheduler.configuration.points import has_point, points_of
 from scheduler.configuration.registry import Registry
@@ -34,7 +35,7 @@ class ProfileReader:
             self._make(name)
         self._check_sets()
         known = {
-            point: PluginSet(tuple(item for item in given.enabled if item[0] in self._plugins), given.disabled)
+            point: PluginSet(tuple(item for item in given.enabled if self._stands_at(item[0], point)), given.disabled)
             for point, given in sets.items()
         }
         defaults = [(name, WEIGHTS.get(name, 0)) for name in self._registry.own]
@@ -48,8 +49,16 @@ class ProfileReader:
             merged.points,
             merged.weights,
             {name: plugin for name, plugin in self._plugins.items() if name in used},
-            {name: why for name, why in WITHOUT_EFFECT.items() if name in named},
+            {name: why for name, why in WITHOUT_EFFECT.items() if name in named}
+            | {
+                f"{name} at {point}": why
+                for (name, point), why in POINTS_WITHOUT_EFFECT.items()
+                if any(name == item[0] for item in sets[point].enabled)
+            },
         )
+
+    def _stands_at(self, name: str, point: str) -> bool:
+        return name in self._plugins and (point == MULTI_POINT or has_point(self._plugins[name], point))
 
     def _entries(self, point: str, which: str) -> Iterator[tuple[Steps, pb.SchedulerPlugin]]:
         field = "".join(f"_{sign.lower()}" if sign.isupper() else sign for sign in point)
@@ -137,12 +146,14 @@ class ProfileReader:
                     self._fail((*steps, "name"), "is missing")
                 elif item.name in seen:
                     self._fail((*steps, "name"), f"{item.name!r} is enabled twice")
+                elif item.name == ALL:
+                    self._fail((*steps, "name"), "'*' can be disabled, not enabled: each plugin needs its place")
                 elif not self._known(item.name):
                     self._unknown((*steps, "name"), item.name)
                 elif (
-                    point != MULTI_POINT
-                    and item.name in self._plugins
-                    and not has_point(self._plugins[item.name], point)
+                    item.name in self._plugins
+                    and not self._stands_at(item.name, point)
+                    and (item.name, point) not in POINTS_WITHOUT_EFFECT
                 ):
                     has = ", ".join(points_of(self._plugins[item.name])) or "none"
                     self._fail((*steps, "name"), f"{item.name} does not extend {point}; its points are {has}")
@@ -150,7 +161,9 @@ class ProfileReader:
                     self._fail((*steps, "weight"), f"{item.weight} must not be negative")
                 seen.add(item.name)
             for steps, item in self._entries(point, "disabled"):
-                if item.name != ALL and not self._known(item.name):
+                if not item.name:
+                    self._fail((*steps, "name"), "is missing")
+                elif item.name != ALL and not self._known(item.name):
                     self._unknown((*steps, "name"), item.name)
 
     def _check_points(self, points: Mapping[str, tuple[str, ...]]) -> None:
@@ -172,11 +185,18 @@ class ProfileReader:
             elif not self._known(item.name):
                 self._unknown((*steps, "name"), item.name)
             elif item.name in ARGUMENTS_WITHOUT_EFFECT:
-                args = self._raw_arguments(at)
-                if args is not None:
-                    self._read_arguments(item.name, args, ARGUMENTS_WITHOUT_EFFECT[item.name], (*steps, "args"))
+                self._check_without_effect(item.name, self._raw_arguments(at), (*steps, "args"))
+            elif item.name in WITHOUT_EFFECT:
+                if self._raw_arguments(at):
+                    self._fail((*steps, "args"), f"{item.name} takes no arguments")
             elif item.name not in used:
                 self._fail(steps, f"{item.name} is enabled at no point, so its arguments would have no effect")
             elif item.name in self._registry.own and item.name not in MAKERS and self._raw_arguments(at):
                 self._fail((*steps, "args"), f"{item.name} takes no arguments")
             seen.add(item.name)
+
+    def _check_without_effect(self, name: str, args: Any, steps: Steps) -> None:
+        cls, check = ARGUMENTS_WITHOUT_EFFECT[name]
+        message = self._read_arguments(name, args, cls, steps) if args is not None else None
+        if message is not None:
+            check(message, lambda inner, why: self._fail((*steps, *inner), why))

@@ -1,11 +1,13 @@
 """A file's text to a configuration, or to everything that is wrong with it."""
 
-import re
+import math
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
 from protos.orrery.v1 import scheduler_configuration_pb2 as pb
-from scheduler.configuration.arguments import Fail
+from scheduler.configuration.checks import Fail
+from scheduler.configuration.component import check_client_connection, check_leader_election
 from scheduler.configuration.profiles import ProfileReader
 from scheduler.configuration.registry import Registry, installed_plugins
 from scheduler.configuration.types import (
@@ -24,7 +26,12 @@ from services.wire.codec import FieldErrors, from_json
 from services.wire.documents import DocumentError, line_of, yaml_documents
 from services.wire.field_errors import Steps, path_text
 
-_DURATION = re.compile(r"(\d+(\.\d*)?(ns|us|µs|ms|s|m|h))+|0")
+# Far above what people write, and read in a moment: a scheduler that reads a file that changed does nothing else.
+FILE_BYTES_MAX = 1 << 18
+PROFILES_MAX = 100
+PLUGINS_NAMED_MAX = 1000
+PROBLEMS_MAX = 100
+MESSAGE_MAX = 600
 _NOTES = {
     "parallelism": "all nodes are evaluated at once, as columns, so there is nothing to run in parallel",
     "percentageOfNodesToScore": "all nodes are evaluated and scored, always",
@@ -60,7 +67,8 @@ class _Reader:
         self._problems: list[Problem] = []
 
     def _fail(self, steps: Steps, message: str) -> None:
-        self._problems.append(Problem(line_of(self._root, steps), path_text(steps), message))
+        said = message if len(message) <= MESSAGE_MAX else f"{message[:MESSAGE_MAX]}..."
+        self._problems.append(Problem(line_of(self._root, steps), path_text(steps), said))
 
     def _fail_below(self, steps: Steps) -> Fail:
         return lambda inner, message: self._fail((*steps, *inner), message)
@@ -68,10 +76,14 @@ class _Reader:
     def _stop(self) -> None:
         if self._problems:
             problems = sorted(dict.fromkeys(self._problems), key=lambda problem: problem.line)
+            more = len(problems) - PROBLEMS_MAX
+            if more > 0:
+                problems[PROBLEMS_MAX:] = [Problem(problems[PROBLEMS_MAX].line, "", f"and {more} more from here on")]
             raise ConfigurationErrors(self._source, tuple(problems))
 
     def read(self, text: str) -> SchedulerConfiguration:
         message = self._message(text)
+        self._check_sizes(message)
         self._numbers(message)
         profiles = self._profiles(message)
         self._stop()
@@ -85,6 +97,9 @@ class _Reader:
 
     def _message(self, text: str) -> pb.KubeSchedulerConfiguration:
         """The whole file as a message; stops at the first level that cannot be read at all."""
+        if len(text) > FILE_BYTES_MAX:
+            problem = Problem(1, "", f"{len(text)} characters are more than a configuration may have, {FILE_BYTES_MAX}")
+            raise ConfigurationErrors(self._source, (problem,))
         try:
             documents = [document for document in yaml_documents(text, 1) if document is not None]
         except DocumentError as error:
@@ -98,6 +113,9 @@ class _Reader:
             if self._root.get(field) != wanted:
                 found = self._root.get(field)
                 self._fail((field,), f"{'is missing' if found is None else f'{found!r} is not known'}; write {wanted}")
+        # Arguments are kept as they stand until their plugin is known, which numbers such as these do not survive.
+        for steps, value in _not_finite(self._root, ()):
+            self._fail(steps, f"wanted a finite number, found {value}")
         self._stop()
         try:
             return from_json(self._root, pb.KubeSchedulerConfiguration)
@@ -106,6 +124,17 @@ class _Reader:
                 self._fail(steps, why)
         self._stop()
         raise AssertionError("FieldErrors is never empty")
+
+    def _check_sizes(self, message: pb.KubeSchedulerConfiguration) -> None:
+        if len(message.profiles) > PROFILES_MAX:
+            self._fail(("profiles", PROFILES_MAX), f"there are {len(message.profiles)}; at most {PROFILES_MAX} may be")
+        for at, profile in enumerate(message.profiles):
+            named = len(profile.plugin_config)
+            for _, points in profile.plugins.ListFields():
+                named += len(points.enabled) + len(points.disabled)
+            if named > PLUGINS_NAMED_MAX:
+                self._fail(("profiles", at), f"it names {named} plugins; at most {PLUGINS_NAMED_MAX} may be")
+        self._stop()
 
     def _numbers(self, message: pb.KubeSchedulerConfiguration) -> None:
         if message.HasField("parallelism") and message.parallelism <= 0:
@@ -128,14 +157,8 @@ class _Reader:
             self._fail(
                 ("extenders", at), "extenders are not supported; write a plugin (entry point orrery.scheduler.plugins)"
             )
-        election = message.leader_election
-        for field, value in (
-            ("leaseDuration", election.lease_duration),
-            ("renewDeadline", election.renew_deadline),
-            ("retryPeriod", election.retry_period),
-        ):
-            if value and not _DURATION.fullmatch(value):
-                self._fail(("leaderElection", field), f"{value!r} is no duration, such as 15s")
+        check_leader_election(message.leader_election, self._fail)
+        check_client_connection(message.client_connection, self._fail)
 
     def _percentage(self, message: Any, steps: Steps) -> None:
         if message.HasField("percentage_of_nodes_to_score") and not 0 <= message.percentage_of_nodes_to_score <= 100:
@@ -164,3 +187,15 @@ class _Reader:
                     (*steps, "plugins", "queueSort"), "has to be the same for all profiles: they share one queue"
                 )
         return tuple(read)
+
+
+def _not_finite(data: Any, steps: Steps) -> Iterator[tuple[Steps, float]]:
+    """NaN and infinity, wherever they stand."""
+    if isinstance(data, float) and not math.isfinite(data):
+        yield steps, data
+    elif isinstance(data, dict):
+        for key, item in data.items():
+            yield from _not_finite(item, (*steps, str(key)))
+    elif isinstance(data, list):
+        for at, item in enumerate(data):
+            yield from _not_finite(item, (*steps, at))

@@ -187,21 +187,22 @@ class ClientConnectionConfiguration(_message.Message):
     KUBECONFIG_FIELD_NUMBER: _builtins.int
     ACCEPT_CONTENT_TYPES_FIELD_NUMBER: _builtins.int
     CONTENT_TYPE_FIELD_NUMBER: _builtins.int
-    QPS_FIELD_NUMBER: _builtins.int
     BURST_FIELD_NUMBER: _builtins.int
+    QPS_FIELD_NUMBER: _builtins.int
     kubeconfig: _builtins.str
     accept_content_types: _builtins.str
     content_type: _builtins.str
-    qps: _builtins.int
     burst: _builtins.int
+    qps: _builtins.str
+    """A number, which may have a fraction."""
     def __init__(
         self,
         *,
         kubeconfig: _builtins.str | None = ...,
         accept_content_types: _builtins.str | None = ...,
         content_type: _builtins.str | None = ...,
-        qps: _builtins.int | None = ...,
         burst: _builtins.int | None = ...,
+        qps: _builtins.str | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_accept_content_types", b"_accept_content_types", "_burst", b"_burst", "_content_type", b"_content_type", "_kubeconfig", b"_kubeconfig", "_qps", b"_qps", "accept_content_types", b"accept_content_types", "burst", b"burst", "content_type", b"content_type", "kubeconfig", b"kubeconfig", "qps", b"qps"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.configuration.read import default_configuration, read_configuration
+from scheduler.configuration.read import FILE_BYTES_MAX, default_configuration, read_configuration
 from scheduler.configuration.registry import Registry
 from scheduler.configuration.types import ConfigurationErrors, ProfileConfiguration
 from scheduler.core.framework import PerNodeFilter, Plugin
@@ -14,6 +14,10 @@ from scheduler.reloading import make_profile
 
 RATIO = "{scoringStrategy: {type: RequestedToCapacityRatio, requestedToCapacityRatio: {shape: [%s]}}}"
 SOFT = "topologyKey: a, maxSkew: 1, whenUnsatisfiable: ScheduleAnyway"
+ADDED = (
+    "{addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [%s]}]}}}"
+)
+TERM = "addedAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0]"
 HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
 
 
@@ -52,6 +56,12 @@ def test_the_default_configuration_is_the_default_profile() -> None:
             "multiPoint: {disabled: [{name: '*'}], enabled: [{name: PrioritySort}, {name: DefaultBinder}, {name: NodePorts}]}",
             "filter",
             ["NodePorts"],
+        ),
+        # What is disabled and enabled at the same point stands last there: it is not what multiPoint brought.
+        (
+            "filter: {disabled: [{name: NodeName}], enabled: [{name: NodeName}, {name: NodePorts}]}",
+            "filter",
+            ["NodePorts", "NodeUnschedulable", "TaintToleration"],
         ),
         # A plugin that is off everywhere can be on at one point.
         ("multiPoint: {disabled: [{name: NodePorts}]}\n    filter: {enabled: [{name: NodePorts}]}", "filter", None),
@@ -92,6 +102,29 @@ def test_a_plugin_of_multi_point_keeps_its_place_when_its_weight_is_given() -> N
 @pytest.mark.parametrize(
     ("text", "line", "path", "says"),
     [
+        ("clientConnection: {burst: -1}\n", 3, "clientConnection.burst", "non-negative"),
+        (
+            "leaderElection: {leaseDuration: 15s, renewDeadline: 1m30s}\n",
+            3,
+            "leaderElection.leaseDuration",
+            "leaseDuration (15s) must be greater than renewDeadline (1m30s)",
+        ),
+        ("leaderElection: {renewDeadline: 1s}\n", 3, "leaderElection.renewDeadline", "greater than retryPeriod (2s)"),
+        ("leaderElection: {leaseDuration: -1s}\n", 3, "leaderElection.leaseDuration", "greater than zero"),
+        ("leaderElection: {resourceLock: endpoints}\n", 3, "leaderElection.resourceLock", "must be leases"),
+        ("percentageOfNodesToScore: .inf\n", 3, "percentageOfNodesToScore", "wanted a finite number, found inf"),
+        (
+            "profiles:\n- plugins: {score: {enabled: [{name: '*'}]}}\n",
+            4,
+            "profiles[0].plugins.score.enabled[0].name",
+            "'*' can be disabled, not enabled",
+        ),
+        (
+            "profiles:\n- plugins: {score: {disabled: [{}]}}\n",
+            4,
+            "profiles[0].plugins.score.disabled[0].name",
+            "is missing",
+        ),
         ("parallelism: 0\n", 3, "parallelism", "greater than zero"),
         ("percentageOfNodesToScore: 101\n", 3, "percentageOfNodesToScore", "not in the range 0 to 100"),
         ("profiles:\n- percentageOfNodesToScore: -1\n", 4, "profiles[0].percentageOfNodesToScore", "range"),
@@ -225,9 +258,27 @@ def test_what_is_wrong_is_named_by_line_and_path(text: str, line: int, path: str
             "PodTopologySpread",
             "{defaultingType: List, defaultConstraints: [{" + SOFT + ", labelSelector: {}}]}",
             "defaultConstraints[0].labelSelector",
-            "must not define a selector",
+            "must not be set: each pod's own services",
         ),
         ("NodePorts", "{a: 1}", "", "NodePorts takes no arguments"),
+        ("VolumeZone", "{a: 1}", "", "VolumeZone takes no arguments"),
+        ("InterPodAffinity", "{hardPodAffinityWeight: .nan}", "hardPodAffinityWeight", "a finite number, found nan"),
+        ("NodeAffinity", ADDED % "{key: a, operator: Near}", f"{TERM}.operator", "'Near' is none of In, NotIn"),
+        ("NodeAffinity", ADDED % "{key: a, operator: In}", f"{TERM}.values", "must have a value"),
+        ("NodeAffinity", ADDED % "{key: a b, operator: Exists}", f"{TERM}.key", "'a b' is no qualified name"),
+        ("NodeAffinity", ADDED % "{key: a, operator: Exists, values: [b]}", f"{TERM}.values", "must be empty"),
+        ("NodeAffinity", ADDED % "{key: a, operator: Gt, values: [b]}", f"{TERM}.values[0]", "'b' is no integer"),
+        ("NodeResourcesFit", "{ignoredResources: [a b]}", "ignoredResources[0]", "no qualified name"),
+        ("NodeResourcesBalancedAllocation", "{resources: [{name: a}, {name: a}]}", "resources[1].name", "twice"),
+        (
+            "PodTopologySpread",
+            "{defaultingType: List, defaultConstraints: [{" + SOFT + ", nodeTaintsPolicy: Both}]}",
+            "defaultConstraints[0].nodeTaintsPolicy",
+            "is none of Honor, Ignore",
+        ),
+        ("VolumeBinding", "{bindTimeoutSeconds: -1}", "bindTimeoutSeconds", "must not be negative"),
+        ("VolumeBinding", "{shape: [{utilization: 101}]}", "shape[0].utilization", "range 0 to 100"),
+        ("DynamicResources", "{filterTimeout: soon}", "filterTimeout", "no duration"),
         ("VolumeBinding", "{bindTimeoutSecond: 1}", "bindTimeoutSecond", "did you mean"),
     ],
 )
@@ -267,6 +318,54 @@ def test_a_file_that_is_none_is_refused(text: str, says: str) -> None:
 def test_everything_that_is_wrong_is_told_at_once_in_the_order_of_lines() -> None:
     text = "parallelism: 0\nprofiles:\n- plugins: {score: {enabled: [{name: Xx}]}}\n  pluginConfig: [{name: Yy}]\n"
     assert [line for line, _, _ in problems(text)] == [3, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("# " + "x" * FILE_BYTES_MAX, 1, "are more than a configuration may have"),
+        ("profiles:\n" + "- {}\n" * 101, 104, "there are 101; at most 100 may be"),
+        ("profiles:\n- pluginConfig: [" + "{name: NodePorts}," * 1001 + "]\n", 4, "it names 1001 plugins"),
+        (
+            "a: &a [1, 1]\n"
+            + "".join(f"b{i}: &{'ab'[i % 2 == 0]} [{f'*{chr(97 + i % 2)},' * 99}]\n" for i in range(5)),
+            5,
+            "",
+        ),
+    ],
+    ids=["text", "profiles", "plugins", "aliases"],
+)
+def test_a_huge_file_is_refused_with_a_sentence(text: str, line: int, says: str) -> None:
+    (problem,) = problems(text)
+    assert problem[0] >= line and says in problem[2]
+
+
+def test_of_very_many_problems_the_first_are_told_and_the_rest_counted() -> None:
+    entries = "".join(f"    - {{name: P{at}}}\n" for at in range(300))
+    found = problems(f"profiles:\n- plugins:\n   filter:\n    enabled:\n{entries}")
+    assert len(found) == 101 and found[100][2] == "and 200 more from here on"
+
+
+def test_a_file_as_kubernetes_writes_it_is_accepted_whole() -> None:
+    read = read_configuration(
+        HEAD + "clientConnection: {acceptContentTypes: '', burst: 100, contentType: application/json, qps: 50.5}\n"
+        "leaderElection: {leaderElect: true, leaseDuration: 15s, renewDeadline: 10s, retryPeriod: 2s,\n"
+        "  resourceLock: leases, resourceName: kube-scheduler, resourceNamespace: kube-system}\n"
+        "profiles:\n- schedulerName: default-scheduler\n  plugins:\n"
+        "    preFilter: {enabled: [{name: NodeResourcesFit}, {name: VolumeBinding}]}\n"
+        "    preScore: {enabled: [{name: TaintToleration}, {name: NodeResourcesFit}]}\n"
+        "    preEnqueue: {enabled: [{name: SchedulingGates}, {name: DefaultPreemption}]}\n",
+        "f",
+    )
+    (only,) = read.profiles
+    assert "NodeResourcesFit" not in only.points["preFilter"]
+    assert set(only.without_effect) == {
+        "VolumeBinding",
+        "NodeResourcesFit at preFilter",
+        "NodeResourcesFit at preScore",
+        "TaintToleration at preScore",
+        "DefaultPreemption at preEnqueue",
+    }
 
 
 def test_what_has_no_effect_is_accepted_and_said() -> None:
