@@ -8,6 +8,7 @@ import uuid
 from scheduler.inspection import DESCRIPTOR, InspectionService
 from scheduler.settings import SchedulerSettings
 from scheduler.shell import SchedulerShell
+from scheduler.watchdog import PluginWatchdog
 from services.client.api import ApiClient
 from services.client.readiness import watch_readiness
 from services.runtime.process import Process, run_process
@@ -27,9 +28,10 @@ async def serve(process: Process[SchedulerSettings]) -> None:
     server = await process.transport.serve(settings.listen, [Service(DESCRIPTOR, inspection)])
     process.log.info("listening", address=server.address, identity=identity)
     try:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(shell.run())
-            tasks.create_task(watch_readiness(channel, process.clock, server, lambda: shell.synced, process.log))
+        with PluginWatchdog(settings.plugin_seconds_max, process.log):
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(shell.run())
+                tasks.create_task(watch_readiness(channel, process.clock, server, lambda: shell.synced, process.log))
     finally:
         server.set_serving(False)
         await server.stop(STOP_GRACE_SECONDS)

@@ -8,8 +8,9 @@ changed, in which case it can no longer land.
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 
@@ -25,13 +26,16 @@ from protos.orrery.v1.api_pb2 import (
     BindResult,
     Fence,
 )
+from scheduler.core.faults import PluginFault, check_answer
 from scheduler.core.machine import Bind, BindDone, BindVerdict
 from scheduler.core.profile import Profile
+from scheduler.core.status import Status as PluginStatus
 from scheduler.tracing import pod_attributes
 from services.client.api import ApiClient
 from services.client.backoff import Backoff
 from services.model.clock import Clock
 from services.model.errors import ApiError
+from services.model.pod import PodView
 from services.runtime.logging import Logger
 from services.runtime.sampling import SamplingRules
 from services.runtime.telemetry import context_from, is_sampled, record_span, traceparent_of, tracer
@@ -39,6 +43,11 @@ from services.runtime.telemetry import context_from, is_sampled, record_span, tr
 BATCH_BINDINGS_MAX = 128
 BATCHES_IN_FLIGHT_MAX = 4
 WAITING_BINDS_MAX = 256
+# How long a PreBind or PostBind plugin is waited for: the deadline of a bind.
+PLUGIN_SECONDS_MAX = 30.0
+
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -55,7 +64,9 @@ class Pending:
 
 
 class BindQueue:
-    """`on_done(pending, result or None, done)` gets each answer; `on_fenced(fence)` is told that this fence holds no more."""
+    """`on_done(pending, result or None, done)` gets each answer; `on_fenced(fence)` is told that this fence holds no more;
+    `on_fault(pod, fault)` is told of plugins that raise, answer nonsense or do not answer.
+    """
 
     def __init__(
         self,
@@ -67,8 +78,10 @@ class BindQueue:
         on_fenced: Callable[[Fence], None],
         profiles: Mapping[str, Profile],
         rules: SamplingRules | None = None,
+        on_fault: Callable[[PodView, PluginFault], None] = lambda _pod, _fault: None,
     ) -> None:
         self._api = api
+        self._on_fault = on_fault
         self._clock = clock
         self._rng = rng
         self._log = log
@@ -131,7 +144,9 @@ class BindQueue:
         try:
             backoff = Backoff(self._rng)
             if any(profile.pre_bind for profile in self.profiles.values()):
-                batch = [item for item in batch if await self._pre_bind(item)]
+                # At once: one that is slow with one pod does not hold up the others.
+                passed = await asyncio.gather(*(self._pre_bind(item) for item in batch))
+                batch = [item for item, good in zip(batch, passed, strict=True) if good]
             while batch:
                 batch = await self._submit(batch)
                 if batch:
@@ -147,13 +162,41 @@ class BindQueue:
         """Whether every PreBind plugin lets it pass; if not, the place is given up."""
         profile = self._profile(item)
         for plugin in profile.pre_bind if profile is not None else ():
-            status = await plugin.pre_bind(item.bind.pod, item.bind.node_name)
-            if not status.ok:
-                why = f"{plugin.name}: {', '.join(status.reasons)}"
-                result = BindResult(message=why)
-                self._on_done(item, result, BindDone(item.bind.pod.uid, BindVerdict.LOST, "PreBind"))
+            status = await self._call(item, plugin.name, "PreBind", plugin.pre_bind, PluginStatus)
+            if status is None or not status.ok:
+                why = f"{plugin.name}: {', '.join(status.reasons) if status is not None else 'failed'}"
+                self._give_up(item, why)
                 return False
         return True
+
+    def _give_up(self, item: Pending, why: str) -> None:
+        """It was not submitted, so it cannot have landed: the place is free."""
+        self._end_span(item, BindResult(message=why), "PREBIND")
+        self._on_done(item, BindResult(message=why), BindDone(item.bind.pod.uid, BindVerdict.LOST, "PreBind"))
+
+    async def _call(
+        self,
+        item: Pending,
+        name: str,
+        point: str,
+        method: Callable[[PodView, str], Awaitable[T]],
+        wanted: type[T],
+    ) -> T | None:
+        """What the plugin answers; None, and its fault is told, when it raises, answers nonsense or does not answer."""
+        pod = item.bind.pod
+        try:
+            async with asyncio.timeout(PLUGIN_SECONDS_MAX):
+                answer = await method(pod, item.bind.node_name)
+            check_answer(name, point, answer, wanted)
+        except PluginFault as fault:
+            self._on_fault(pod, fault)
+        except TimeoutError:
+            self._on_fault(pod, PluginFault(name, f"did not answer at {point} within {PLUGIN_SECONDS_MAX:g} s"))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - plugins are anybody's code
+            self._on_fault(pod, PluginFault(name, f"raised {type(error).__name__} at {point}: {error}"))
+        else:
+            return answer
+        return None
 
     async def _submit(self, batch: list[Pending]) -> list[Pending]:
         """One round; returns what is to be submitted again."""
@@ -174,7 +217,7 @@ class BindQueue:
                 if result.outcome in (BOUND, ALREADY_BOUND):
                     profile = self._profile(item)
                     for plugin in profile.post_bind if profile is not None else ():
-                        await plugin.post_bind(item.bind.pod, item.bind.node_name)
+                        await self._call(item, plugin.name, "PostBind", plugin.post_bind, type(None))
         return again
 
     def _finish(self, item: Pending, result: BindResult) -> None:

@@ -72,6 +72,11 @@ class ConfigurationKeeper:
         self._seen, self._hash = text, _hash(text)
 
     @property
+    def hash(self) -> str:
+        """Of the text in force; empty for the default configuration."""
+        return self._hash
+
+    @property
     def error(self) -> str:
         """Why the file as it is now is not in force; empty when it is."""
         return "; ".join(self.problems)

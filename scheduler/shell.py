@@ -6,15 +6,16 @@ events into its inbox. A standby does the same without trying any pod, so that i
 
 import asyncio
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from typing import TypeVar
 
 from protos.orrery.v1.api_pb2 import BindResult, Fence
-from protos.orrery.v1.scheduler_pb2 import SchedulerStatus
+from protos.orrery.v1.scheduler_pb2 import PluginFaults, SchedulerStatus
 from scheduler.attempts import AttemptLog
 from scheduler.binding import BindQueue, Pending
 from scheduler.configuration.types import SchedulerConfiguration
+from scheduler.core.faults import PluginFault
 from scheduler.core.machine import (
     Attempted,
     Bind,
@@ -28,6 +29,7 @@ from scheduler.core.machine import (
     NamespaceChanged,
     NodeChanged,
     Nominate,
+    PluginFailed,
     PodChanged,
     ServiceChanged,
     Tick,
@@ -95,6 +97,8 @@ class SchedulerShell:
         current = self.configuration.current
         self.machine.queue.reconfigure(profiles, current.backoff_first_seconds, current.backoff_seconds_max, 0.0)
         self.attempts = AttemptLog(settings.name)
+        # How often each plugin did wrong.
+        self._faults: Counter[str] = Counter()
         self._inbox: deque[Event] = deque()
         self._wake = asyncio.Event()
         self._wake_at: float | None = None
@@ -113,7 +117,7 @@ class SchedulerShell:
             log=self._log,
         )
         self._binds = BindQueue(
-            api, clock, rng, self._log, self._on_bind_done, self.elector.lost, profiles, self._rules
+            api, clock, rng, self._log, self._on_bind_done, self.elector.lost, profiles, self._rules, self._on_fault
         )
         self._evictions = EvictionQueue(api, clock, rng, self._log, self._put)
         self._reporter = Reporter(api, clock, rng, settings.name, self._log, lambda: self.elector.fence)
@@ -221,7 +225,15 @@ class SchedulerShell:
 
     def _read_inbox(self, turn_ends: float) -> None:
         while self._inbox and self._clock.monotonic() <= turn_ends:
-            self.machine.step(self._inbox.popleft(), self._clock.monotonic())
+            for action in self.machine.step(self._inbox.popleft(), self._clock.monotonic()):
+                if isinstance(action, PluginFailed):
+                    self._on_fault(action.pod, action.fault)
+
+    def _on_fault(self, pod: PodView, fault: PluginFault) -> None:
+        """Outside of an attempt, which tells its own."""
+        self._faults[fault.plugin] += 1
+        self._log.error("plugin_failed", plugin=fault.plugin, pod=pod.key, reason=str(fault))
+        self._reporter.report(pod, "", str(fault))
 
     def _attempt(self) -> bool:
         """At most one attempt; whether there may be more to do."""
@@ -243,6 +255,8 @@ class SchedulerShell:
                     for victim in action.victims if isinstance(action, Evict) else ():
                         by = f"Preempted by pod {action.pod.uid} on node {action.node_name}"
                         self._reporter.report(victim, action.node_name, by, preempted=True)
+                case PluginFailed():
+                    self._on_fault(action.pod, action.fault)
                 case WakeAt(at):
                     self._wake_at = at
                 case Continue():
@@ -265,7 +279,10 @@ class SchedulerShell:
         decision = attempted.decision
         if not decision.node_name:
             self._reporter.report(attempted.pod, "", decision.error or decision.message)
-        if decision.error:
+        if decision.faulty:
+            self._faults[decision.faulty] += 1
+            self._log.error("plugin_failed", plugin=decision.faulty, pod=attempted.pod.key, reason=decision.error)
+        elif decision.error:
             self._log.error("attempt_failed", pod=attempted.pod.key, reason=decision.error)
         return traceparent
 
@@ -301,4 +318,6 @@ class SchedulerShell:
             pods=self.machine.pods,
             synced=self.synced,
             configuration_error=self.configuration.error,
+            configuration_hash=self.configuration.hash,
+            plugin_faults=[PluginFaults(plugin=name, count=count) for name, count in sorted(self._faults.items())],
         )

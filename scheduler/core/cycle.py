@@ -10,8 +10,9 @@ from hashlib import blake2b
 import numpy as np
 
 from scheduler.core.columns import numbers_in
+from scheduler.core.faults import PluginFault, check_answer, explained, fault_of
 from scheduler.core.filtering import Filtering, Refusal, left_out_status
-from scheduler.core.framework import CycleState, Plugin, Stopwatch, no_stopwatch
+from scheduler.core.framework import CycleState, PostFilterResult, Reservation, Stopwatch, no_stopwatch
 from scheduler.core.profile import Profile
 from scheduler.core.repeats import Last, Repeats
 from scheduler.core.scoring import Scores, score_nodes
@@ -49,7 +50,7 @@ class Decision:
     """What a cycle came to. `node_name` empty: nowhere. `failed_plugins`: whose rejections an event must lift.
 
     `nominated_node`: where the pod may wait for room; `victims` are to go from there. `clears_nomination`: the pod waits for
-    room nowhere any more.
+    room nowhere any more. `faulty`: the plugin whose fault the `error` is.
     """
 
     node_name: str = ""
@@ -63,6 +64,7 @@ class Decision:
     failed_plugins: frozenset[str] = frozenset()
     message: str = ""
     error: str = ""
+    faulty: str = ""
     nominated_node: str = ""
     victims: tuple[Held, ...] = ()
     clears_nomination: bool = False
@@ -73,11 +75,18 @@ def tie_number(seed: int, name: str) -> int:
     return int.from_bytes(blake2b(name.encode(), digest_size=7, key=seed.to_bytes(8, "big")).digest(), "big")
 
 
-class Cycle:
-    """Runs cycles of one profile. `seed` fixes the order among nodes with equal scores."""
+Faults = list[tuple[PodView, PluginFault]]
 
-    def __init__(self, profile: Profile, seed: int) -> None:
+
+class Cycle:
+    """Runs cycles of one profile. `seed` fixes the order among nodes with equal scores.
+
+    `faults` gets what plugins did wrong where no decision can say it, each with the pod.
+    """
+
+    def __init__(self, profile: Profile, seed: int, faults: Faults | None = None) -> None:
         self._profile = profile
+        self._faults = faults if faults is not None else []
         self._seed = seed
         self._ties: dict[str, int] = {}
         self._ranks_of = (0, -1)
@@ -88,11 +97,11 @@ class Cycle:
         """Decides where `pod` goes. A plugin that raises ends the attempt as an error that names it."""
         try:
             return self._run(pod, nodes, lap)
-        except Exception as error:
-            plugin = raised_by(error)
-            if not plugin:
+        except (Exception, SystemExit) as error:
+            fault = fault_of(error)
+            if fault is None:
                 raise
-            return Decision(error=f"plugin {plugin} raised {type(error).__name__}: {error}")
+            return Decision(error=str(fault), faulty=fault.plugin)
 
     def _run(self, pod: PodView, nodes: NodeTable, lap: Stopwatch) -> Decision:
         last = self._repeats.find(pod, nodes, lap)
@@ -114,7 +123,11 @@ class Cycle:
         row = self._choose(filtering, pod, nodes, feasible, rows, decision, lap)
         if row is None:
             return decision
-        self._reserve(filtering.state, pod, nodes, row, decision, lap)
+        try:
+            self._reserve(filtering.state, pod, nodes, row, decision, lap)
+        except (Exception, SystemExit):
+            self.unreserve(pod, nodes.names[row])
+            raise
         return decision
 
     def _post_filter(
@@ -124,6 +137,7 @@ class Cycle:
         for plugin in self._profile.post_filter:
             result = plugin.post_filter(filtering.state, pod, nodes, filtering)
             lap("PostFilter", plugin.name)
+            check_answer(plugin.name, "PostFilter", result, PostFilterResult)
             decision.message = " ".join((decision.message, *result.status.reasons))
             decision.clears_nomination = decision.clears_nomination or result.clears
             if result.status.ok:
@@ -136,7 +150,13 @@ class Cycle:
     def unreserve(self, pod: PodView, node_name: str) -> None:
         """Tells the plugins, last first, that a reservation came to nothing."""
         for plugin in reversed(self._profile.unreserve):
-            plugin.unreserve(pod, node_name)
+            try:
+                plugin.unreserve(pod, node_name)
+            except (Exception, SystemExit) as error:
+                fault = fault_of(error)
+                if fault is None:
+                    raise
+                self._faults.append((pod, fault))
 
     def _choose(
         self,
@@ -184,32 +204,30 @@ class Cycle:
         for plugin in self._profile.reserve:
             reservation = plugin.reserve(state, pod, nodes, row)
             lap("Reserve", plugin.name)
+            check_answer(plugin.name, "Reserve", reservation, Reservation)
             if not reservation.status.ok:
                 decision.error = f"plugin {plugin.name} could not reserve: {', '.join(reservation.status.reasons)}"
                 decision.failed_plugins = frozenset((plugin.name,))
                 self.unreserve(pod, nodes.names[row])
                 return
             decision.devices = decision.devices or reservation.devices
-        for permit in self._profile.permit:
-            status, _ = permit.permit(state, pod, nodes.names[row])
-            lap("Permit", permit.name)
-            if not status.ok:
-                decision.failed_plugins = frozenset((permit.name,))
-                decision.message = ", ".join(status.reasons)
+        if self._permit(state, pod, nodes, row, decision, lap):
+            decision.node_name = nodes.names[row]
+
+    def _permit(
+        self, state: CycleState, pod: PodView, nodes: NodeTable, row: int, decision: Decision, lap: Stopwatch
+    ) -> bool:
+        for plugin in self._profile.permit:
+            answer = plugin.permit(state, pod, nodes.names[row])
+            lap("Permit", plugin.name)
+            check_answer(plugin.name, "Permit", answer, tuple)
+            check_answer(plugin.name, "Permit", answer[:1] and answer[0], Status)
+            if not answer[0].ok:
+                decision.failed_plugins = frozenset((plugin.name,))
+                decision.message = ", ".join(answer[0].reasons)
                 self.unreserve(pod, nodes.names[row])
-                return
-        decision.node_name = nodes.names[row]
-
-
-def raised_by(error: BaseException) -> str:
-    """The plugin in whose method an exception arose, the innermost one; "" where it was none."""
-    name, place = "", error.__traceback__
-    while place is not None:
-        owner = place.tb_frame.f_locals.get("self")
-        if isinstance(owner, Plugin):
-            name = owner.name
-        place = place.tb_next
-    return name
+                return False
+        return True
 
 
 def _best(last: Last, nodes: NodeTable, decision: Decision) -> int:
@@ -270,7 +288,7 @@ def _note_refusals(decision: Decision, filtering: Filtering, nodes: NodeTable) -
 def _note_refusal(decision: Decision, refusal: Refusal, nodes: NodeTable) -> None:
     codes = refusal.mask.codes[refusal.rows]
     for number in numbers_in(codes):
-        code, reasons = refusal.mask.explain(number)
+        code, reasons = explained(refusal.plugin, refusal.mask, number)
         rows = refusal.rows[codes == number]
         count, examples = len(rows), tuple(nodes.names[row] for row in rows[:EXAMPLES_MAX])
         for reason in reasons:

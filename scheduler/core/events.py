@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from scheduler.core.cycle import Decision
+from scheduler.core.faults import PluginFault
 from scheduler.core.profile import Profile
 from services.model.cluster import BudgetView, ServiceView
 from services.model.devices import DeviceShare
@@ -155,6 +156,14 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True)
+class PluginFailed:
+    """A plugin did wrong outside of an attempt; `pod` is the one at hand."""
+
+    pod: PodView
+    fault: PluginFault
+
+
+@dataclass(frozen=True, slots=True)
 class WakeAt:
     """Step again at this time, if nothing comes before."""
 
@@ -166,4 +175,4 @@ class Continue:
     """There are more pods to try: step again when the inbox has been read."""
 
 
-Action = Bind | Attempted | Nominate | Evict | WakeAt | Continue
+Action = Bind | Attempted | Nominate | Evict | PluginFailed | WakeAt | Continue

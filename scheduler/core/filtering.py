@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.core.columns import numbers_in
-from scheduler.core.framework import CycleState, FilterPlugin, Mask, PreFilterExtensions, Stopwatch
+from scheduler.core.faults import check_answer, check_mask, explained
+from scheduler.core.framework import CycleState, FilterPlugin, Mask, PreFilterExtensions, PreFilterResult, Stopwatch
 from scheduler.core.node_info import NodeInfo
 from scheduler.core.profile import Profile
 from scheduler.core.status import SUCCESS, Code, Status
@@ -91,6 +92,7 @@ class Filtering:
         for plugin in self._profile.pre_filter:
             result = plugin.pre_filter(self.state, self._pod, self._nodes)
             self._lap("PreFilter", plugin.name)
+            check_answer(plugin.name, "PreFilter", result, PreFilterResult)
             status = result.status
             if status.code is Code.SKIP:
                 self.skipped.add(plugin.name)
@@ -105,7 +107,10 @@ class Filtering:
 
     def _mask(self, plugin: FilterPlugin) -> Mask | None:
         if plugin.name not in self._masks:
-            self._masks[plugin.name] = plugin.filter(self.state, self._pod, self._nodes)
+            mask = plugin.filter(self.state, self._pod, self._nodes)
+            if mask is not None:
+                check_mask(plugin.name, mask, self._nodes.size)
+            self._masks[plugin.name] = mask
         return self._masks[plugin.name]
 
     def _nominated_row(self) -> int | None:
@@ -165,13 +170,14 @@ class Filtering:
             one = self._profile.filter_one.get(plugin.name)
             if one is not None:
                 status = one.filter_one(state, self._pod, node)
+                check_answer(plugin.name, "Filter of one node", status, Status)
                 if not status.ok:
                     return Status(status.code, status.reasons, plugin.name)
                 continue
             mask = self._mask(plugin)
             number = int(mask.codes[node.row]) if mask is not None else 0
             if mask is not None and number:
-                code, reasons = mask.explain(number)
+                code, reasons = explained(plugin.name, mask, number)
                 return Status(code, reasons, plugin.name)
         return SUCCESS
 
@@ -186,7 +192,7 @@ class Filtering:
         for refusal in self.refusals:
             numbers = refusal.mask.codes[refusal.rows]
             for number in numbers_in(numbers):
-                if refusal.mask.explain(number)[0] is Code.UNSCHEDULABLE:
+                if explained(refusal.plugin, refusal.mask, number)[0] is Code.UNSCHEDULABLE:
                     rows[refusal.rows[numbers == number]] = True
         return rows
 
@@ -223,7 +229,7 @@ class Filtering:
             return left_out_status(self.narrowed_by)
         for refusal in self.refusals:
             if row in refusal.rows:
-                code, reasons = refusal.mask.explain(int(refusal.mask.codes[row]))
+                code, reasons = explained(refusal.plugin, refusal.mask, int(refusal.mask.codes[row]))
                 return Status(code, reasons, refusal.plugin)
         return None
 

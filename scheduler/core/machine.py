@@ -9,7 +9,7 @@ the bind is lost (it is taken out again). While the outcome is unknown the assum
 
 from collections.abc import Callable
 
-from scheduler.core.cycle import Cycle, Decision
+from scheduler.core.cycle import Cycle, Decision, Faults
 from scheduler.core.events import (
     Action,
     Attempted,
@@ -25,6 +25,7 @@ from scheduler.core.events import (
     NamespaceChanged,
     NodeChanged,
     Nominate,
+    PluginFailed,
     PodChanged,
     ProfilesChanged,
     ServiceChanged,
@@ -55,6 +56,7 @@ __all__ = [
     "NamespaceChanged",
     "NodeChanged",
     "Nominate",
+    "PluginFailed",
     "PodChanged",
     "ServiceChanged",
     "Tick",
@@ -74,12 +76,14 @@ class Machine:
     def __init__(self, profiles: list[Profile], seed: int, stopwatch: StopwatchFactory | None = None) -> None:
         by_name = {profile.scheduler_name: profile for profile in profiles}
         self.nodes = NodeTable()
-        self.queue = SchedulingQueue(by_name)
+        # What plugins did wrong outside of an attempt, until the step's end.
+        self._faults: Faults = []
+        self.queue = SchedulingQueue(by_name, self._faults)
         self.leading = False
         self.attempts = 0
         self.bound = 0
         self._seed = seed
-        self._cycles = {name: Cycle(profile, seed) for name, profile in by_name.items()}
+        self._cycles = {name: Cycle(profile, seed, self._faults) for name, profile in by_name.items()}
         self._stopwatch = stopwatch
         # Where each pod is counted, by uid; assumed ones are in `_assumed` too.
         self._where: dict[str, str] = {}
@@ -97,6 +101,13 @@ class Machine:
 
     def step(self, event: Event, now: float) -> list[Action]:
         """Takes in one event and does at most one attempt."""
+        actions = self._take(event, now)
+        if self._faults:
+            actions = [*actions, *(PluginFailed(pod, fault) for pod, fault in self._faults)]
+            self._faults.clear()
+        return actions
+
+    def _take(self, event: Event, now: float) -> list[Action]:
         match event:
             case PodChanged(old, new):
                 self._on_pod(old, new, now)
@@ -204,8 +215,10 @@ class Machine:
 
     def _on_profiles(self, event: ProfilesChanged, now: float) -> None:
         by_name = {profile.scheduler_name: profile for profile in event.profiles}
-        self._cycles = {name: Cycle(profile, self._seed) for name, profile in by_name.items()}
-        self.queue.reconfigure(by_name, event.backoff_first_seconds, event.backoff_seconds_max, now)
+        self._cycles = {name: Cycle(profile, self._seed, self._faults) for name, profile in by_name.items()}
+        for pod in self.queue.reconfigure(by_name, event.backoff_first_seconds, event.backoff_seconds_max, now):
+            # Nobody here will use the room that was kept for it.
+            self._end_nomination(pod, now)
 
     # Attempts.
 

@@ -7,11 +7,14 @@ waited FLUSH_SECONDS exists only as a detector: a pod that it finds schedulable 
 """
 
 import heapq
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from scheduler.core.framework import ClusterEvent, EventKind, Plugin
+from scheduler.core.faults import PluginFault, check_answer, fault_of
+from scheduler.core.framework import ClusterEvent, EventKind
 from scheduler.core.profile import Profile
+from scheduler.core.status import Status
 from services.model.pod import PodView
 
 BACKOFF_FIRST_SECONDS = 1.0
@@ -45,10 +48,13 @@ class Queued:
 
 
 class SchedulingQueue:
-    """Queues of one scheduler. `profiles`: by schedulerName; pods of others are not ours."""
+    """Queues of one scheduler. `profiles`: by schedulerName; pods of others are not ours. `faults` gets what plugins did
+    wrong, each with the pod.
+    """
 
-    def __init__(self, profiles: dict[str, Profile]) -> None:
+    def __init__(self, profiles: dict[str, Profile], faults: list[tuple[PodView, PluginFault]] | None = None) -> None:
         self._profiles = profiles
+        self._faults = faults if faults is not None else []
         self._backoff_first = BACKOFF_FIRST_SECONDS
         self._backoff_max = BACKOFF_SECONDS_MAX
         self._pods: dict[str, Queued] = {}
@@ -78,16 +84,31 @@ class SchedulingQueue:
     def is_ours(self, pod: PodView) -> bool:
         return pod.spec.scheduler_name in self._profiles
 
-    def reconfigure(self, profiles: dict[str, Profile], backoff_first: float, backoff_max: float, now: float) -> None:
-        """Other profiles from now on: pods of those that are gone leave, pods that waited for old rules are tried anew."""
+    def reconfigure(
+        self, profiles: dict[str, Profile], backoff_first: float, backoff_max: float, now: float
+    ) -> list[PodView]:
+        """Other profiles from now on. Pods of those that are gone leave, and are returned; pods that waited for the old rules
+        are tried by the new ones; who stood in line keeps his place there, as far as the new order has it so.
+        """
         self._profiles = profiles
         self._backoff_first, self._backoff_max = backoff_first, backoff_max
-        for uid in [uid for uid, queued in self._pods.items() if not self.is_ours(queued.pod)]:
-            self.remove(uid)
-        for queued in list(self._pods.values()):
-            if queued.place in ("active", "unschedulable", "gated"):
+        gone = [queued.pod for queued in self._pods.values() if not self.is_ours(queued.pod)]
+        for pod in gone:
+            self.remove(pod.uid)
+        in_line = dict.fromkeys(uid for _, _, uid in sorted(self._active) if self._is_at(uid, "active"))
+        self._active = []
+        for uid in in_line:
+            if self._gate(self._pods[uid], now):
+                self._push_active(self._pods[uid])
+        for uid, queued in list(self._pods.items()):
+            if queued.place in ("unschedulable", "gated") and uid not in in_line:
                 queued.failed_plugins = frozenset()
                 self._enqueue(queued, now, "ConfigurationChange")
+        return gone
+
+    def _is_at(self, uid: str, place: str) -> bool:
+        queued = self._pods.get(uid)
+        return queued is not None and queued.place == place
 
     # Moves.
 
@@ -102,8 +123,7 @@ class SchedulingQueue:
         self._sequence += 1
         if place == "active":
             queued.enqueued_at = now
-            key = self.profile_of(queued.pod).queue_sort.sort_key(queued.pod, queued.added_at)
-            heapq.heappush(self._active, (key, self._sequence, uid))
+            self._push_active(queued)
         elif place == "backoff":
             heapq.heappush(self._backoff, (queued.backoff_until, self._sequence, uid))
         elif place == "unschedulable":
@@ -114,6 +134,25 @@ class SchedulingQueue:
                 self._asleep.setdefault(name, {})[uid] = None
         elif place == "flight":
             self._flight[uid] = None
+
+    def _push_active(self, queued: Queued) -> None:
+        self._sequence += 1
+        heapq.heappush(self._active, (self._sort_key(queued), self._sequence, queued.pod.uid))
+
+    def _sort_key(self, queued: Queued) -> tuple[float, ...]:
+        """Where the plugin has none, priority and age decide, as without it."""
+        pod = queued.pod
+        plugin = self.profile_of(pod).queue_sort
+        try:
+            key = plugin.sort_key(pod, queued.added_at)
+            check_answer(plugin.name, "QueueSort", key, tuple)
+            if not any(map(math.isnan, key)):
+                return key
+            fault = PluginFault(plugin.name, f"answered {key} at QueueSort, which has no order")
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a key that is no tuple of numbers raises here, not there
+            fault = fault_of(error) or PluginFault(plugin.name, f"answered no numbers at QueueSort: {error}")
+        self._faults.append((pod, fault))
+        return (-pod.spec.priority, queued.added_at)
 
     def _leave(self, queued: Queued) -> None:
         """Takes a pod out of the queue that it is in."""
@@ -142,13 +181,29 @@ class SchedulingQueue:
         self._pods[pod.uid] = queued
         self._enqueue(queued, now, "PodAdd")
 
-    def _enqueue(self, queued: Queued, now: float, why: str) -> None:
+    def _gate(self, queued: Queued, now: float) -> bool:
+        """Whether every PreEnqueue plugin lets the pod in; if not, it is gated. One that fails is asked again later."""
         for plugin in self.profile_of(queued.pod).pre_enqueue:
-            status = plugin.pre_enqueue(queued.pod)
+            try:
+                status = plugin.pre_enqueue(queued.pod)
+                check_answer(plugin.name, "PreEnqueue", status, Status)
+            except (Exception, SystemExit) as error:
+                fault = fault_of(error)
+                if fault is None:
+                    raise
+                self._faults.append((queued.pod, fault))
+                queued.backoff_until = now + self._backoff_max
+                self._move(queued, "backoff", now, "PluginError")
+                return False
             if not status.ok:
                 queued.failed_plugins = frozenset((plugin.name,))
                 self._move(queued, "gated", now, ", ".join(status.reasons))
-                return
+                return False
+        return True
+
+    def _enqueue(self, queued: Queued, now: float, why: str) -> None:
+        if not self._gate(queued, now):
+            return
         if now < queued.backoff_until:
             self._move(queued, "backoff", now, why)
         else:
@@ -214,7 +269,7 @@ class SchedulingQueue:
             _, _, uid = heapq.heappop(self._backoff)
             queued = self._pods.get(uid)
             if queued is not None and queued.place == "backoff" and queued.backoff_until <= now:
-                self._move(queued, "active", now, _last_cause(queued))
+                self._enqueue(queued, now, _last_cause(queued))
         for uid in list(self._unschedulable):
             queued = self._pods[uid]
             if now - queued.waiting_since < FLUSH_SECONDS:
@@ -248,7 +303,7 @@ class SchedulingQueue:
                 # No plugin said no, there was no node to say it of: any event may change that.
                 woken.update(sleeping)
             elif self._hears(name, event.kind):
-                woken.update(dict.fromkeys(uid for uid in sleeping if self._plugin_wakes(name, event, uid)))
+                woken.update(dict.fromkeys(uid for uid in sleeping if self._asks(name, event, self._pods[uid].pod)))
         for uid in woken:
             self._enqueue(self._pods[uid], now, event.kind.value)
 
@@ -266,29 +321,25 @@ class SchedulingQueue:
                 return True
         return False
 
-    def _plugin_wakes(self, name: str, event: ClusterEvent, uid: str) -> bool:
-        pod = self._pods[uid].pod
-        return _plugin_wakes(self.profile_of(pod).by_name, name, event, pod)
+    def _asks(self, name: str, event: ClusterEvent, pod: PodView) -> bool:
+        """Whether the event may help the pod, by what the plugin says that rejected it; when in doubt, yes."""
+        plugin = self.profile_of(pod).by_name.get(name)
+        if plugin is None or (plugin.events is not None and event.kind not in plugin.events):
+            return plugin is None
+        try:
+            return plugin.wakes(event, pod)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - plugins are anybody's code
+            self._faults.append((pod, fault_of(error) or PluginFault(name, f"failed at a hint: {error}")))
+            return True
 
     def _wakes(self, event: ClusterEvent, queued: Queued) -> bool:
         if not queued.failed_plugins:
             return True
-        by_name = self.profile_of(queued.pod).by_name
-        return any(_plugin_wakes(by_name, name, event, queued.pod) for name in sorted(queued.failed_plugins))
+        return any(self._asks(name, event, queued.pod) for name in sorted(queued.failed_plugins))
 
     def waiting(self) -> Iterable[Queued]:
         """All pods that wait for an event, for checkers."""
         return [self._pods[uid] for uid in self._unschedulable]
-
-
-def _plugin_wakes(by_name: dict[str, Plugin], name: str, event: ClusterEvent, pod: PodView) -> bool:
-    plugin = by_name.get(name)
-    if plugin is None or (plugin.events is not None and event.kind not in plugin.events):
-        return plugin is None
-    try:
-        return plugin.wakes(event, pod)
-    except Exception:  # noqa: BLE001 - plugins are anybody's code; when in doubt, the pod is tried again
-        return True
 
 
 def _last_cause(queued: Queued) -> str:

@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from scheduler.core.faults import PluginFault, check_answer, shown
 from scheduler.core.framework import SCORE_MAX, CycleState, Stopwatch
 from scheduler.core.profile import Profile, Weighted
-from scheduler.core.status import Code
+from scheduler.core.status import Code, Status
 from scheduler.core.table import I64, Bools, NodeTable
 from services.model.pod import PodView
 
@@ -14,7 +15,7 @@ from services.model.pod import PodView
 @dataclass(slots=True)
 class Scores:
     """Over the feasible rows, in their order. `columns`: (plugin, normalised scores, weight), where one number stands for the
-    same everywhere. `error`: a plugin's fault.
+    same everywhere. `error`: a plugin could not score.
     """
 
     columns: list[tuple[str, I64 | int, int]] = field(default_factory=list)
@@ -32,13 +33,15 @@ class Scores:
 def score_nodes(
     profile: Profile, state: CycleState, pod: PodView, nodes: NodeTable, feasible: Bools, rows: I64, lap: Stopwatch
 ) -> Scores:
-    """Scores `rows`, which are those that `feasible` marks. What a plugin answers outside [0, 100] ends it."""
+    """Scores `rows`, which are those that `feasible` marks. Raises PluginFault for what is no score."""
     result = Scores()
     scoring: list[Weighted] = []
     for item in profile.score:
+        plugin = item.plugin
         if item.pre_score is not None:
             status = item.pre_score.pre_score(state, pod, nodes, feasible)
             lap("PreScore", item.plugin.name)
+            check_answer(item.plugin.name, "PreScore", status, Status)
             if status.code is Code.SKIP:
                 continue
             if not status.ok:
@@ -46,26 +49,26 @@ def score_nodes(
                 return result
         scoring.append(item)
     for item in scoring:
-        scores = item.plugin.score(state, pod, nodes, rows)
+        plugin = item.plugin
+        scores = plugin.score(state, pod, nodes, rows)
         if item.normalize is not None and not isinstance(scores, int):
             scores = item.normalize.normalize(state, pod, scores)
         lap("Score", item.plugin.name)
-        result.error = _fault(item.plugin.name, scores, len(rows))
-        if result.error:
-            return result
+        _check_scores(plugin.name, scores, len(rows))
         result.columns.append((item.plugin.name, scores, item.weight))
     return result
 
 
-def _fault(plugin: str, scores: I64 | int, count: int) -> str:
+def _check_scores(plugin: str, scores: I64 | int, count: int) -> None:
     if isinstance(scores, int):
-        return (
-            "" if 0 <= scores <= SCORE_MAX else f"plugin {plugin} returned the score {scores}, outside [0, {SCORE_MAX}]"
-        )
+        if not 0 <= scores <= SCORE_MAX:
+            raise PluginFault(plugin, f"returned the score {scores}, outside [0, {SCORE_MAX}]")
+        return
+    if not isinstance(scores, np.ndarray):
+        raise PluginFault(plugin, f"answered {shown(scores)} at Score, wanted a column of integers")
     if scores.shape != (count,) or scores.dtype != np.int64:
-        return f"plugin {plugin} answered {scores.dtype} scores of shape {scores.shape} for {count} nodes"
+        raise PluginFault(plugin, f"answered {scores.dtype} scores of shape {scores.shape} for {count} nodes")
     # Read as unsigned, a negative score is larger than any other.
     if int(scores.view(np.uint64).max()) > SCORE_MAX:
         low, high = int(scores.min()), int(scores.max())
-        return f"plugin {plugin} returned the score {low if low < 0 else high}, outside [0, {SCORE_MAX}]"
-    return ""
+        raise PluginFault(plugin, f"returned the score {low if low < 0 else high}, outside [0, {SCORE_MAX}]")

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n protos/orrery/v1/scheduler.proto\x12\torrery.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x18\n\x16SchedulerStatusRequest\"\xb9\x03\n\x0fSchedulerStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08identity\x18\x02 \x01(\t\x12\x0e\n\x06leader\x18\x03 \x01(\x08\x12\x0e\n\x06holder\x18\x04 \x01(\t\x12\x15\n\rfencing_token\x18\x05 \x01(\x03\x12\x14\n\x0cqueue_active\x18\x06 \x01(\x03\x12\x15\n\rqueue_backoff\x18\x07 \x01(\x03\x12\x1b\n\x13queue_unschedulable\x18\x08 \x01(\x03\x12\x13\n\x0bqueue_gated\x18\t \x01(\x03\x12\x0f\n\x07\x61ssumed\x18\n \x01(\x03\x12\x10\n\x08\x61ttempts\x18\x0b \x01(\x03\x12\r\n\x05\x62ound\x18\x0c \x01(\x03\x12\x16\n\x0emoved_by_flush\x18\r \x01(\x03\x12\r\n\x05nodes\x18\x0e \x01(\x03\x12\x0c\n\x04pods\x18\x0f \x01(\x03\x12\x0e\n\x06synced\x18\x10 \x01(\x08\x12\x1b\n\x13\x63onfiguration_error\x18\x11 \x01(\t\x12\x1a\n\x12\x63onfiguration_hash\x18\x12 \x01(\t\x12.\n\rplugin_faults\x18\x13 \x03(\x0b\x32\x17.orrery.v1.PluginFaults\x12\x10\n\x08stuck_in\x18\x14 \x01(\t\"-\n\x0cPluginFaults\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"\x1c\n\x1aReloadConfigurationRequest\"\x19\n\x17GetConfigurationRequest\"\x89\x01\n\x1cSchedulerConfigurationStatus\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x0c\n\x04hash\x18\x02 \x01(\t\x12*\n\x08profiles\x18\x03 \x03(\x0b\x32\x18.orrery.v1.ProfileStatus\x12\r\n\x05notes\x18\x04 \x03(\t\x12\x10\n\x08problems\x18\x05 \x03(\t\"O\n\rProfileStatus\x12\x16\n\x0escheduler_name\x18\x01 \x01(\t\x12&\n\x06points\x18\x02 \x03(\x0b\x32\x16.orrery.v1.PointStatus\"F\n\x0bPointStatus\x12\r\n\x05point\x18\x01 \x01(\t\x12(\n\x07plugins\x18\x02 \x03(\x0b\x32\x17.orrery.v1.PluginStatus\",\n\x0cPluginStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06weight\x18\x02 \x01(\x03\">\n\x0e\x45xplainRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0b\n\x03uid\x18\x03 \x01(\t\"A\n\x0f\x45xplainResponse\x12.\n\x08\x61ttempts\x18\x01 \x03(\x0b\x32\x1c.orrery.v1.SchedulingAttempt\"\xed\x02\n\x11SchedulingAttempt\x12\x0e\n\x06number\x18\x01 \x01(\x05\x12\x11\n\tscheduler\x18\x02 \x01(\t\x12&\n\x02\x61t\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08woken_by\x18\x04 \x01(\t\x12\x17\n\x0fnodes_evaluated\x18\x05 \x01(\x05\x12(\n\nrejections\x18\x06 \x03(\x0b\x32\x14.orrery.v1.Rejection\x12$\n\x06scores\x18\x07 \x03(\x0b\x32\x14.orrery.v1.NodeScore\x12\x11\n\tnode_name\x18\x08 \x01(\t\x12\x0f\n\x07\x64\x65vices\x18\t \x03(\x05\x12\x0e\n\x06result\x18\n \x01(\t\x12\x0f\n\x07message\x18\x0b \x01(\t\x12*\n\tdurations\x18\x0c \x03(\x0b\x32\x17.orrery.v1.StepDuration\x12\x0f\n\x07pod_uid\x18\r \x01(\t\x12\x10\n\x08trace_id\x18\x0e \x01(\t\"L\n\tRejection\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\r\n\x05nodes\x18\x03 \x01(\x05\x12\x10\n\x08\x65xamples\x18\x04 \x03(\t\"V\n\tNodeScore\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\r\n\x05total\x18\x02 \x01(\x03\x12\'\n\x07plugins\x18\x03 \x03(\x0b\x32\x16.orrery.v1.PluginScore\"<\n\x0bPluginScore\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x03\x12\x0e\n\x06weight\x18\x03 \x01(\x03\"L\n\x0cStepDuration\x12\x17\n\x0f\x65xtension_point\x18\x01 \x01(\t\x12\x0e\n\x06plugin\x18\x02 \x01(\t\x12\x13\n\x0bnanoseconds\x18\x03 \x01(\x03\x32\xe8\x02\n\x13SchedulerInspection\x12G\n\x06Status\x12!.orrery.v1.SchedulerStatusRequest\x1a\x1a.orrery.v1.SchedulerStatus\x12@\n\x07\x45xplain\x12\x19.orrery.v1.ExplainRequest\x1a\x1a.orrery.v1.ExplainResponse\x12\x65\n\x13ReloadConfiguration\x12%.orrery.v1.ReloadConfigurationRequest\x1a\'.orrery.v1.SchedulerConfigurationStatus\x12_\n\x10GetConfiguration\x12\".orrery.v1.GetConfigurationRequest\x1a\'.orrery.v1.SchedulerConfigurationStatusb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n protos/orrery/v1/scheduler.proto\x12\torrery.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x18\n\x16SchedulerStatusRequest\"\xa7\x03\n\x0fSchedulerStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08identity\x18\x02 \x01(\t\x12\x0e\n\x06leader\x18\x03 \x01(\x08\x12\x0e\n\x06holder\x18\x04 \x01(\t\x12\x15\n\rfencing_token\x18\x05 \x01(\x03\x12\x14\n\x0cqueue_active\x18\x06 \x01(\x03\x12\x15\n\rqueue_backoff\x18\x07 \x01(\x03\x12\x1b\n\x13queue_unschedulable\x18\x08 \x01(\x03\x12\x13\n\x0bqueue_gated\x18\t \x01(\x03\x12\x0f\n\x07\x61ssumed\x18\n \x01(\x03\x12\x10\n\x08\x61ttempts\x18\x0b \x01(\x03\x12\r\n\x05\x62ound\x18\x0c \x01(\x03\x12\x16\n\x0emoved_by_flush\x18\r \x01(\x03\x12\r\n\x05nodes\x18\x0e \x01(\x03\x12\x0c\n\x04pods\x18\x0f \x01(\x03\x12\x0e\n\x06synced\x18\x10 \x01(\x08\x12\x1b\n\x13\x63onfiguration_error\x18\x11 \x01(\t\x12\x1a\n\x12\x63onfiguration_hash\x18\x12 \x01(\t\x12.\n\rplugin_faults\x18\x13 \x03(\x0b\x32\x17.orrery.v1.PluginFaults\"-\n\x0cPluginFaults\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"\x1c\n\x1aReloadConfigurationRequest\"\x19\n\x17GetConfigurationRequest\"\x89\x01\n\x1cSchedulerConfigurationStatus\x12\x0e\n\x06source\x18\x01 \x01(\t\x12\x0c\n\x04hash\x18\x02 \x01(\t\x12*\n\x08profiles\x18\x03 \x03(\x0b\x32\x18.orrery.v1.ProfileStatus\x12\r\n\x05notes\x18\x04 \x03(\t\x12\x10\n\x08problems\x18\x05 \x03(\t\"O\n\rProfileStatus\x12\x16\n\x0escheduler_name\x18\x01 \x01(\t\x12&\n\x06points\x18\x02 \x03(\x0b\x32\x16.orrery.v1.PointStatus\"F\n\x0bPointStatus\x12\r\n\x05point\x18\x01 \x01(\t\x12(\n\x07plugins\x18\x02 \x03(\x0b\x32\x17.orrery.v1.PluginStatus\",\n\x0cPluginStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06weight\x18\x02 \x01(\x03\">\n\x0e\x45xplainRequest\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0b\n\x03uid\x18\x03 \x01(\t\"A\n\x0f\x45xplainResponse\x12.\n\x08\x61ttempts\x18\x01 \x03(\x0b\x32\x1c.orrery.v1.SchedulingAttempt\"\xed\x02\n\x11SchedulingAttempt\x12\x0e\n\x06number\x18\x01 \x01(\x05\x12\x11\n\tscheduler\x18\x02 \x01(\t\x12&\n\x02\x61t\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x10\n\x08woken_by\x18\x04 \x01(\t\x12\x17\n\x0fnodes_evaluated\x18\x05 \x01(\x05\x12(\n\nrejections\x18\x06 \x03(\x0b\x32\x14.orrery.v1.Rejection\x12$\n\x06scores\x18\x07 \x03(\x0b\x32\x14.orrery.v1.NodeScore\x12\x11\n\tnode_name\x18\x08 \x01(\t\x12\x0f\n\x07\x64\x65vices\x18\t \x03(\x05\x12\x0e\n\x06result\x18\n \x01(\t\x12\x0f\n\x07message\x18\x0b \x01(\t\x12*\n\tdurations\x18\x0c \x03(\x0b\x32\x17.orrery.v1.StepDuration\x12\x0f\n\x07pod_uid\x18\r \x01(\t\x12\x10\n\x08trace_id\x18\x0e \x01(\t\"L\n\tRejection\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\r\n\x05nodes\x18\x03 \x01(\x05\x12\x10\n\x08\x65xamples\x18\x04 \x03(\t\"V\n\tNodeScore\x12\x11\n\tnode_name\x18\x01 \x01(\t\x12\r\n\x05total\x18\x02 \x01(\x03\x12\'\n\x07plugins\x18\x03 \x03(\x0b\x32\x16.orrery.v1.PluginScore\"<\n\x0bPluginScore\x12\x0e\n\x06plugin\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x03\x12\x0e\n\x06weight\x18\x03 \x01(\x03\"L\n\x0cStepDuration\x12\x17\n\x0f\x65xtension_point\x18\x01 \x01(\t\x12\x0e\n\x06plugin\x18\x02 \x01(\t\x12\x13\n\x0bnanoseconds\x18\x03 \x01(\x03\x32\xe8\x02\n\x13SchedulerInspection\x12G\n\x06Status\x12!.orrery.v1.SchedulerStatusRequest\x1a\x1a.orrery.v1.SchedulerStatus\x12@\n\x07\x45xplain\x12\x19.orrery.v1.ExplainRequest\x1a\x1a.orrery.v1.ExplainResponse\x12\x65\n\x13ReloadConfiguration\x12%.orrery.v1.ReloadConfigurationRequest\x1a\'.orrery.v1.SchedulerConfigurationStatus\x12_\n\x10GetConfiguration\x12\".orrery.v1.GetConfigurationRequest\x1a\'.orrery.v1.SchedulerConfigurationStatusb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,35 +35,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SCHEDULERSTATUSREQUEST']._serialized_start=80
   _globals['_SCHEDULERSTATUSREQUEST']._serialized_end=104
   _globals['_SCHEDULERSTATUS']._serialized_start=107
-  _globals['_SCHEDULERSTATUS']._serialized_end=548
-  _globals['_PLUGINFAULTS']._serialized_start=550
-  _globals['_PLUGINFAULTS']._serialized_end=595
-  _globals['_RELOADCONFIGURATIONREQUEST']._serialized_start=597
-  _globals['_RELOADCONFIGURATIONREQUEST']._serialized_end=625
-  _globals['_GETCONFIGURATIONREQUEST']._serialized_start=627
-  _globals['_GETCONFIGURATIONREQUEST']._serialized_end=652
-  _globals['_SCHEDULERCONFIGURATIONSTATUS']._serialized_start=655
-  _globals['_SCHEDULERCONFIGURATIONSTATUS']._serialized_end=792
-  _globals['_PROFILESTATUS']._serialized_start=794
-  _globals['_PROFILESTATUS']._serialized_end=873
-  _globals['_POINTSTATUS']._serialized_start=875
-  _globals['_POINTSTATUS']._serialized_end=945
-  _globals['_PLUGINSTATUS']._serialized_start=947
-  _globals['_PLUGINSTATUS']._serialized_end=991
-  _globals['_EXPLAINREQUEST']._serialized_start=993
-  _globals['_EXPLAINREQUEST']._serialized_end=1055
-  _globals['_EXPLAINRESPONSE']._serialized_start=1057
-  _globals['_EXPLAINRESPONSE']._serialized_end=1122
-  _globals['_SCHEDULINGATTEMPT']._serialized_start=1125
-  _globals['_SCHEDULINGATTEMPT']._serialized_end=1490
-  _globals['_REJECTION']._serialized_start=1492
-  _globals['_REJECTION']._serialized_end=1568
-  _globals['_NODESCORE']._serialized_start=1570
-  _globals['_NODESCORE']._serialized_end=1656
-  _globals['_PLUGINSCORE']._serialized_start=1658
-  _globals['_PLUGINSCORE']._serialized_end=1718
-  _globals['_STEPDURATION']._serialized_start=1720
-  _globals['_STEPDURATION']._serialized_end=1796
-  _globals['_SCHEDULERINSPECTION']._serialized_start=1799
-  _globals['_SCHEDULERINSPECTION']._serialized_end=2159
+  _globals['_SCHEDULERSTATUS']._serialized_end=530
+  _globals['_PLUGINFAULTS']._serialized_start=532
+  _globals['_PLUGINFAULTS']._serialized_end=577
+  _globals['_RELOADCONFIGURATIONREQUEST']._serialized_start=579
+  _globals['_RELOADCONFIGURATIONREQUEST']._serialized_end=607
+  _globals['_GETCONFIGURATIONREQUEST']._serialized_start=609
+  _globals['_GETCONFIGURATIONREQUEST']._serialized_end=634
+  _globals['_SCHEDULERCONFIGURATIONSTATUS']._serialized_start=637
+  _globals['_SCHEDULERCONFIGURATIONSTATUS']._serialized_end=774
+  _globals['_PROFILESTATUS']._serialized_start=776
+  _globals['_PROFILESTATUS']._serialized_end=855
+  _globals['_POINTSTATUS']._serialized_start=857
+  _globals['_POINTSTATUS']._serialized_end=927
+  _globals['_PLUGINSTATUS']._serialized_start=929
+  _globals['_PLUGINSTATUS']._serialized_end=973
+  _globals['_EXPLAINREQUEST']._serialized_start=975
+  _globals['_EXPLAINREQUEST']._serialized_end=1037
+  _globals['_EXPLAINRESPONSE']._serialized_start=1039
+  _globals['_EXPLAINRESPONSE']._serialized_end=1104
+  _globals['_SCHEDULINGATTEMPT']._serialized_start=1107
+  _globals['_SCHEDULINGATTEMPT']._serialized_end=1472
+  _globals['_REJECTION']._serialized_start=1474
+  _globals['_REJECTION']._serialized_end=1550
+  _globals['_NODESCORE']._serialized_start=1552
+  _globals['_NODESCORE']._serialized_end=1638
+  _globals['_PLUGINSCORE']._serialized_start=1640
+  _globals['_PLUGINSCORE']._serialized_end=1700
+  _globals['_STEPDURATION']._serialized_start=1702
+  _globals['_STEPDURATION']._serialized_end=1778
+  _globals['_SCHEDULERINSPECTION']._serialized_start=1781
+  _globals['_SCHEDULERINSPECTION']._serialized_end=2141
 # @@protoc_insertion_point(module_scope)

@@ -57,7 +57,6 @@ class SchedulerStatus(_message.Message):
     CONFIGURATION_ERROR_FIELD_NUMBER: _builtins.int
     CONFIGURATION_HASH_FIELD_NUMBER: _builtins.int
     PLUGIN_FAULTS_FIELD_NUMBER: _builtins.int
-    STUCK_IN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     identity: _builtins.str
     leader: _builtins.bool
@@ -81,11 +80,9 @@ class SchedulerStatus(_message.Message):
     """Why the file as it is now is not in force; empty when it is."""
     configuration_hash: _builtins.str
     """Of the configuration in force; empty for the default one."""
-    stuck_in: _builtins.str
-    """A plugin that does not return, while it does not."""
     @_builtins.property
     def plugin_faults(self) -> _containers.RepeatedCompositeFieldContainer[Global___PluginFaults]:
-        """How often each plugin raised, answered nonsense, or was taken off because it did not return."""
+        """How often each plugin raised, answered nonsense, or was interrupted because it did not return."""
 
     def __init__(
         self,
@@ -109,11 +106,10 @@ class SchedulerStatus(_message.Message):
         configuration_error: _builtins.str = ...,
         configuration_hash: _builtins.str = ...,
         plugin_faults: _abc.Iterable[Global___PluginFaults] | None = ...,
-        stuck_in: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumed", b"assumed", "attempts", b"attempts", "bound", b"bound", "configuration_error", b"configuration_error", "configuration_hash", b"configuration_hash", "fencing_token", b"fencing_token", "holder", b"holder", "identity", b"identity", "leader", b"leader", "moved_by_flush", b"moved_by_flush", "name", b"name", "nodes", b"nodes", "plugin_faults", b"plugin_faults", "pods", b"pods", "queue_active", b"queue_active", "queue_backoff", b"queue_backoff", "queue_gated", b"queue_gated", "queue_unschedulable", b"queue_unschedulable", "stuck_in", b"stuck_in", "synced", b"synced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumed", b"assumed", "attempts", b"attempts", "bound", b"bound", "configuration_error", b"configuration_error", "configuration_hash", b"configuration_hash", "fencing_token", b"fencing_token", "holder", b"holder", "identity", b"identity", "leader", b"leader", "moved_by_flush", b"moved_by_flush", "name", b"name", "nodes", b"nodes", "plugin_faults", b"plugin_faults", "pods", b"pods", "queue_active", b"queue_active", "queue_backoff", b"queue_backoff", "queue_gated", b"queue_gated", "queue_unschedulable", b"queue_unschedulable", "synced", b"synced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

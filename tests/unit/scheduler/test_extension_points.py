@@ -31,6 +31,7 @@ from scheduler.core.machine import (
     LeadershipChanged,
     Machine,
     NodeChanged,
+    PluginFailed,
     PodChanged,
     Tick,
 )
@@ -220,8 +221,9 @@ def test_a_hint_that_raises_wakes() -> None:
     queued = made.queue.get("uid-a")
     assert queued is not None
     assert queued.place == "unschedulable"
-    made.step(NodeChanged(None, node("n3")), 20.0)
+    said = made.step(NodeChanged(None, node("n3")), 20.0)
     assert queued.place == "active"
+    assert [action.fault.plugin for action in said if isinstance(action, PluginFailed)] == ["Raises"]
 
 
 class OneByOne(PerNodeFilter):
