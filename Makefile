@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: setup protos format lint types test test-compose demo lab lab-down up down bench verify help
+.PHONY: setup protos format lint types test test-compose demo lab lab-down up down bench bench-scheduler verify help
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "Orrery needs Python 3.11 or newer as '$(PYTHON)'; name another one with: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 2; }
@@ -56,5 +56,8 @@ down: $(STAMP) ## Stop it
 
 bench: $(STAMP) ## Benchmarks; they print, they do not judge
 	@$(BIN)/python -m bench
+
+bench-scheduler: $(STAMP) ## CPU a pod of the scheduler's core alone
+	@$(BIN)/python -m bench scheduler
 
 verify: lint types test ## What has to hold before a commit lands

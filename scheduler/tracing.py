@@ -72,6 +72,7 @@ def record_attempt(
         pod.traceparent,
         # A pod that is tried again has failed before, and what was kept then wants its end.
         failed=not decision.node_name or attempted.attempt > 1,
+        preempting=bool(decision.victims),
         seconds=(end_ns - laps.start_ns) / 1e9,
     )
     if not parent:
@@ -112,6 +113,9 @@ def _attempt_attributes(attempted: Attempted) -> dict[str, str | int | Sequence[
         attributes["orrery.rejections"] = [f"{r.nodes} {r.plugin}: {r.reason}" for r in decision.rejections]
     if decision.devices:
         attributes["orrery.devices"] = [f"{share.index}:{share.milli}" for share in decision.devices]
+    if decision.victims:
+        attributes["orrery.nominated_node"] = decision.nominated_node
+        attributes["orrery.victims"] = [held.pod.key for held in decision.victims]
     if decision.scores:
         attributes["orrery.scores"] = [f"{score.node_name}: {score.total}" for score in decision.scores]
     return attributes

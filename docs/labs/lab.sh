@@ -11,7 +11,8 @@ PODS=${LAB_PODS:-2000}
 export ORRERY_CONTEXT=compose COMPOSE_PROJECT_NAME=$PROJECT
 [ -x .venv/bin/orrery ] && PATH=$PWD/.venv/bin:$PATH
 if ! command -v orrery >/dev/null; then
-  orrery() { docker compose run --rm --no-deps -T lab "$@"; }
+  # The manifests of the labs come along; what compose says of the container itself is of no interest.
+  orrery() { docker compose --progress quiet run --rm --no-deps -T --volume "$PWD/docs:/tmp/docs:ro" lab "$@"; }
 fi
 
 say() { printf '\n== %s\n' "$*"; }

@@ -14,6 +14,7 @@ from scheduler.core.faults import PluginFault, check_answer, explained, fault_of
 from scheduler.core.filtering import Filtering, Refusal, left_out_status
 from scheduler.core.framework import CycleState, PostFilterResult, Reservation, Stopwatch, no_stopwatch
 from scheduler.core.profile import Profile
+from scheduler.core.repeats import Last, Repeats
 from scheduler.core.scoring import Scores, score_nodes
 from scheduler.core.status import Code, Status
 from scheduler.core.table import I64, Bools, Held, NodeTable
@@ -90,6 +91,7 @@ class Cycle:
         self._ties: dict[str, int] = {}
         self._ranks_of = (0, -1)
         self._ranks: I64 = np.zeros(0, dtype=np.int64)
+        self._repeats = Repeats(profile)
 
     def run(self, pod: PodView, nodes: NodeTable, lap: Stopwatch = no_stopwatch) -> Decision:
         """Decides where `pod` goes. A plugin that raises ends the attempt as an error that names it."""
@@ -102,6 +104,11 @@ class Cycle:
             return Decision(error=str(fault), faulty=fault.plugin)
 
     def _run(self, pod: PodView, nodes: NodeTable, lap: Stopwatch) -> Decision:
+        last = self._repeats.find(pod, nodes, lap)
+        if last is not None:
+            decision = Decision(nodes_evaluated=last.evaluated, feasible=len(last.rows))
+            self._reserve(CycleState(), pod, nodes, _best(last, nodes, decision), decision, lap)
+            return decision
         filtering = Filtering(self._profile, pod, nodes, lap)
         feasible = filtering.run()
         decision = Decision(nodes_evaluated=filtering.evaluated)
@@ -113,7 +120,7 @@ class Cycle:
             if nodes.count:
                 self._post_filter(filtering, pod, nodes, decision, lap)
             return decision
-        row = self._choose(filtering.state, pod, nodes, feasible, rows, decision, lap)
+        row = self._choose(filtering, pod, nodes, feasible, rows, decision, lap)
         if row is None:
             return decision
         try:
@@ -153,7 +160,7 @@ class Cycle:
 
     def _choose(
         self,
-        state: CycleState,
+        filtering: Filtering,
         pod: PodView,
         nodes: NodeTable,
         feasible: Bools,
@@ -164,19 +171,17 @@ class Cycle:
         if len(rows) == 1:
             decision.scores = [NodeScore(nodes.names[rows[0]], 0, ())]
             return int(rows[0])
-        scores = score_nodes(self._profile, state, pod, nodes, feasible, rows, lap)
+        scores = score_nodes(self._profile, filtering.state, pod, nodes, feasible, rows, lap)
         if scores.error:
             decision.error = scores.error
             return None
         totals = scores.totals(len(rows))
         # One number a node: by score, and among equals by the run's order.
         ranks = totals * nodes.size + nodes.take(self._rank_column(nodes), rows)
-        top = []
-        for _ in range(min(SCORES_KEPT, len(rows))):
-            top.append(int(ranks.argmax()))
-            ranks[top[-1]] = -1
-        decision.scores = [_node_score(nodes.names[rows[at]], int(totals[at]), scores, at) for at in top]
-        return int(rows[top[0]])
+        versions = (nodes.static_version, nodes.changes.now)
+        last = Last(pod, nodes, *versions, filtering, feasible, rows, scores, totals, ranks, filtering.evaluated)
+        self._repeats.keep(last)
+        return _best(last, nodes, decision)
 
     def _rank_column(self, nodes: NodeTable) -> I64:
         """By row, a number below the count of rows: the higher, the sooner it is chosen among equals. Made anew when nodes
@@ -223,6 +228,20 @@ class Cycle:
                 self.unreserve(pod, nodes.names[row])
                 return False
         return True
+
+
+def _best(last: Last, nodes: NodeTable, decision: Decision) -> int:
+    """The row with the highest rank; the best few are noted with their scores."""
+    ranks, top, kept = last.ranks, [], []
+    for _ in range(min(SCORES_KEPT, len(last.rows))):
+        at = int(ranks.argmax())
+        top.append(at)
+        kept.append(ranks[at])
+        ranks[at] = -1
+    ranks[top] = kept
+    names, rows, totals = nodes.names, last.rows, last.totals
+    decision.scores = [_node_score(names[rows[at]], int(totals[at]), last.scores, at) for at in top]
+    return int(rows[top[0]])
 
 
 def _node_score(name: str, total: int, scores: Scores, at: int) -> NodeScore:

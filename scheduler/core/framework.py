@@ -100,13 +100,26 @@ class ClusterEvent:
     old_pod: PodView | None = None
 
 
+class LooksAt(Enum):
+    """What a plugin's verdict on a node, and its score, depend on besides the pod."""
+
+    # Labels, taints and the like, which move `NodeTable.static_version`.
+    STATIC = "static"
+    # Also what that very node holds.
+    NODE = "node"
+    # Anything.
+    CLUSTER = "cluster"
+
+
 class Plugin:
     """Base of all plugins. `name` stands in configuration, reasons, spans and metrics.
 
-    `events`: the kinds of which `wakes` is asked at all (Kubernetes' EventsToRegister); None for every kind.
+    `events`: the kinds of which `wakes` is asked at all (Kubernetes' EventsToRegister); None for every kind. `looks_at`
+    lets a cycle go by the one before it (repeats.py); when in doubt, everything.
     """
 
     name = ""
+    looks_at = LooksAt.CLUSTER
     events: frozenset[EventKind] | None = None
 
     def wakes(self, event: ClusterEvent, pod: PodView) -> bool:
@@ -132,6 +145,7 @@ class QueueSortPlugin(Protocol):
 @runtime_checkable
 class PreFilterPlugin(Protocol):
     name: str
+    looks_at: LooksAt
 
     def pre_filter(self, state: CycleState, pod: PodView, nodes: NodeTable) -> "PreFilterResult": ...
 
@@ -139,6 +153,7 @@ class PreFilterPlugin(Protocol):
 @runtime_checkable
 class FilterPlugin(Protocol):
     name: str
+    looks_at: LooksAt
 
     def filter(self, state: CycleState, pod: PodView, nodes: NodeTable) -> Mask | None:
         """None: no node is rejected."""
@@ -212,6 +227,7 @@ class PreScorePlugin(Protocol):
 @runtime_checkable
 class ScorePlugin(Protocol):
     name: str
+    looks_at: LooksAt
 
     def score(self, state: CycleState, pod: PodView, nodes: NodeTable, feasible: I64) -> I64 | int:
         """The scores of the rows `feasible`, which are ascending; one number where all have the same."""

@@ -14,6 +14,7 @@ from scheduler.core.framework import (
     ClusterEvent,
     CycleState,
     EventKind,
+    LooksAt,
     Mask,
     Plugin,
     PreFilterResult,
@@ -35,6 +36,7 @@ _PATH_POINTS = {"PIX": 5, "PXB": 4, "PHB": 3, "NODE": 2, "SYS": 1}
 
 class GpuTopology(Plugin):
     name = "GpuTopology"
+    looks_at = LooksAt.NODE
     events = frozenset((EventKind.NODE_ADD, EventKind.TOPOLOGY, EventKind.POD_REMOVED))
 
     def __init__(self) -> None:

@@ -9,6 +9,7 @@ from scheduler.core.framework import (
     ClusterEvent,
     CycleState,
     EventKind,
+    LooksAt,
     Mask,
     Plugin,
     PreFilterResult,
@@ -32,6 +33,7 @@ class NodeName(Plugin):
     """Only the node that the pod names."""
 
     name = "NodeName"
+    looks_at = LooksAt.STATIC
     events = frozenset((EventKind.NODE_ADD,))
 
     def filter(self, _state: CycleState, pod: PodView, nodes: NodeTable) -> Mask | None:
@@ -114,6 +116,7 @@ class NodeAffinity(Plugin):
     """
 
     name = "NodeAffinity"
+    looks_at = LooksAt.STATIC
     events = frozenset((EventKind.NODE_ADD, EventKind.NODE_LABEL))
 
     def __init__(self, added: NodeAffinityTerms | None = None) -> None:

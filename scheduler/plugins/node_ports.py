@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from scheduler.core.framework import ClusterEvent, CycleState, EventKind, Mask, Plugin, PreFilterResult
+from scheduler.core.framework import ClusterEvent, CycleState, EventKind, LooksAt, Mask, Plugin, PreFilterResult
 from scheduler.core.node_info import NodeInfo
 from scheduler.core.status import SKIP, SUCCESS, Code, Status
 from scheduler.core.table import NodeTable
@@ -21,6 +21,7 @@ def clashes(wanted: HostPort, used_ips: Collection[str]) -> bool:
 
 class NodePorts(Plugin):
     name = "NodePorts"
+    looks_at = LooksAt.NODE
     events = frozenset((EventKind.NODE_ADD, EventKind.POD_REMOVED))
 
     def pre_filter(self, _state: CycleState, pod: PodView, _nodes: NodeTable) -> PreFilterResult:

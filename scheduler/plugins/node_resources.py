@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.core.framework import SCORE_MAX, ClusterEvent, CycleState, EventKind, Mask, Plugin
+from scheduler.core.framework import SCORE_MAX, ClusterEvent, CycleState, EventKind, LooksAt, Mask, Plugin
 from scheduler.core.node_info import NodeInfo
 from scheduler.core.status import SKIP, SUCCESS, Code, Status
 from scheduler.core.table import I64, Bools, NodeTable
@@ -35,6 +35,7 @@ class NodeResourcesFit(Plugin):
     """
 
     name = "NodeResourcesFit"
+    looks_at = LooksAt.NODE
     events = frozenset((EventKind.NODE_ADD, EventKind.NODE_ALLOCATABLE, EventKind.POD_REMOVED, EventKind.POD_UPDATED))
 
     def __init__(
@@ -114,6 +115,10 @@ class NodeResourcesFit(Plugin):
             if capacity - used < amount:
                 code |= 1 << bit | int(capacity < amount) << (bit + shift)
         return code
+
+    def takes_row(self, pod: PodView, nodes: NodeTable, row: int) -> bool:
+        """What `filter` says of one row."""
+        return not self._lacking_one(self._wanted(pod), nodes, row)
 
     def filter_one(self, _state: CycleState, pod: PodView, node: NodeInfo) -> Status:
         requested, allocatable = node.requested, node.view.allocatable
@@ -256,6 +261,7 @@ class NodeResourcesBalancedAllocation(Plugin):
     """Score: by how much nearer to each other the pod brings the used fractions of some resources."""
 
     name = "NodeResourcesBalancedAllocation"
+    looks_at = LooksAt.NODE
 
     def __init__(self, resources: Sequence[str] = tuple(DEFAULT_RESOURCES)) -> None:
         self._resources = tuple(resources)

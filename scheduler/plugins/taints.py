@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from scheduler.core.framework import SCORE_MAX, ClusterEvent, CycleState, EventKind, Mask, Plugin
+from scheduler.core.framework import SCORE_MAX, ClusterEvent, CycleState, EventKind, LooksAt, Mask, Plugin
 from scheduler.core.status import Code
 from scheduler.core.table import I64, Bools, NodeTable
 from scheduler.plugins.memo import StaticMemo
@@ -67,6 +67,7 @@ class NodeUnschedulable(Plugin):
     """A cordoned node takes only pods that tolerate its taint."""
 
     name = "NodeUnschedulable"
+    looks_at = LooksAt.STATIC
     events = frozenset((EventKind.NODE_ADD, EventKind.NODE_TAINT))
 
     def __init__(self, *, comparison_operators: bool = False) -> None:
@@ -94,6 +95,7 @@ class TaintToleration(Plugin):
     """Filter by NoSchedule and NoExecute; score by how few PreferNoSchedule taints are not tolerated."""
 
     name = "TaintToleration"
+    looks_at = LooksAt.STATIC
     events = frozenset((EventKind.NODE_ADD, EventKind.NODE_TAINT))
 
     def __init__(self, *, comparison_operators: bool = False) -> None:

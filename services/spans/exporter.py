@@ -6,7 +6,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.trace import SpanContext
 
-from services.spans.store import SERVICE_MISSING, SpanRecord, SpanStore
+from services.spans.store import SpanRecord, SpanStore, service_name
 
 
 class SqliteSpanExporter(SpanExporter):
@@ -42,7 +42,7 @@ def span_record(span: ReadableSpan) -> SpanRecord:
         trace_id=f"{context.trace_id:032x}",
         span_id=f"{context.span_id:016x}",
         parent_id=f"{span.parent.span_id:016x}" if span.parent is not None else "",
-        service=str(resource.pop("service.name", SERVICE_MISSING)),
+        service=service_name(resource),
         instance=str(resource.get("service.instance.id", "")),
         name=span.name,
         kind=span.kind.name,
@@ -52,8 +52,9 @@ def span_record(span: ReadableSpan) -> SpanRecord:
         error=status.description or "",
         scope=scope.name if scope is not None else "",
         scope_version=scope.version or "" if scope is not None else "",
+        trace_state=context.trace_state.to_header(),
         attributes=dict(span.attributes or {}),
-        resource=resource,
+        resource={key: value for key, value in resource.items() if key != "service.name"},
         events=tuple((event.name, event.timestamp, dict(event.attributes or {})) for event in span.events),
         links=tuple(_link(link.context) for link in span.links),
     )

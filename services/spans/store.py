@@ -1,63 +1,43 @@
 """Spans in one SQLite file that several processes write and anyone reads.
 
 WAL mode lets readers and one writer at a time work together; a writer that is killed leaves nothing half done. The file
-is bounded in spans and in bytes: beyond either the oldest go, and its pages are used again. What a search needs
-lies in columns and two indexes; attributes are JSON, which SQLite looks into.
+is bounded in spans and in bytes: each write looks at both, and lets as many of the oldest go as came too many; their
+pages are used again. What a search needs lies in columns and two indexes. Attributes are JSON text as json.dumps writes
+it, which a search may look into as text first.
 """
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-SPANS_MAX = 500_000
-BYTES_MAX = 1 << 30
-BUSY_SECONDS_MAX = 5.0
-SERVICE_MISSING = "missing-service-name"
-# The bounds are looked at once in so many writes.
-_TRIM_EVERY_WRITES = 20
-# Of the tables below. A file of an older one loses its spans; one of a newer one is refused.
-SCHEMA_VERSION = 2
+from services.spans.schema import prepare
 
-_SCHEMA = """
-DROP TABLE IF EXISTS spans;
-CREATE TABLE IF NOT EXISTS spans2 (
-    id INTEGER PRIMARY KEY,
-    trace_id TEXT NOT NULL,
-    span_id TEXT NOT NULL,
-    parent_id TEXT NOT NULL,
-    service TEXT NOT NULL,
-    instance TEXT NOT NULL,
-    name TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    start_ns INTEGER NOT NULL,
-    end_ns INTEGER NOT NULL,
-    status TEXT NOT NULL,
-    error TEXT NOT NULL,
-    scope TEXT NOT NULL,
-    scope_version TEXT NOT NULL,
-    attributes TEXT NOT NULL,
-    resource TEXT NOT NULL,
-    events TEXT NOT NULL,
-    links TEXT NOT NULL
-);
-CREATE INDEX IF NOT EXISTS spans2_by_trace ON spans2 (trace_id);
-CREATE INDEX IF NOT EXISTS spans2_by_service ON spans2 (service, start_ns);
-CREATE TABLE IF NOT EXISTS operations (
-    service TEXT NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL, PRIMARY KEY (service, name, kind)
-) WITHOUT ROWID;
-"""
+SPANS_MAX = 500_000
+BYTES_MAX = 512 << 20
+BUSY_SECONDS_MAX = 5.0
+SERVICE_MISSING, SERVICE_EMPTY, SERVICE_NO_TEXT = (
+    "missing-service-name",
+    "empty-service-name",
+    "service-name-wrong-type",
+)
+# SQLite's integers, and so its times, end here: in the year 2262.
+INTEGER_MAX = 2**63 - 1
+# Of what is there, one part in so many goes beyond what must, so that not every write has to take something away.
+_TRIM_PART = 100
+
 COLUMNS = (
     "trace_id, span_id, parent_id, service, instance, name, kind, start_ns, end_ns, status, error, scope, scope_version, "
-    "attributes, resource, events, links"
+    "trace_state, attributes, resource, events, links"
 )
-_INSERT = f"INSERT INTO spans2 ({COLUMNS}) VALUES ({','.join('?' * 17)})"  # noqa: S608 - constants only
-
-
-class SpanStoreError(Exception):
-    """The file is not ours to use; the message says why, and what to do."""
+_TEXTS = 14  # columns before those that are JSON
+_INSERT = f"INSERT INTO spans2 ({COLUMNS}) VALUES ({','.join('?' * 18)})"  # noqa: S608 - constants only
+# An operation goes when the last span that had it does; `last_id` is that span's row, or a later one of its batch.
+_OPERATION = (
+    "INSERT INTO operations VALUES (?,?,?,?) ON CONFLICT DO UPDATE SET last_id = MAX(last_id, excluded.last_id)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +45,8 @@ class SpanRecord:
     """A finished span. Ids are lower-case hex; times are Unix nanoseconds.
 
     `kind` is INTERNAL, SERVER, CLIENT, PRODUCER, CONSUMER, or empty for unspecified; `status` is OK, ERROR or empty, and
-    `error` its description. An event is (name, time, attributes); a link is "trace_id-span_id". Attribute values are
-    JSON's, and {"bytes": base64} for bytes.
+    `error` its description; `trace_state` is W3C's header. An event is (name, time, attributes); a link is
+    "trace_id-span_id". Attribute values are JSON's, and {"bytes": base64} for bytes.
     """
 
     trace_id: str
@@ -82,6 +62,7 @@ class SpanRecord:
     error: str = ""
     scope: str = ""
     scope_version: str = ""
+    trace_state: str = ""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     resource: Mapping[str, Any] = field(default_factory=dict)
     events: tuple[tuple[str, int, Mapping[str, Any]], ...] = ()
@@ -92,66 +73,56 @@ class SpanStore:
     """One connection to the file; not to be used by two threads at once."""
 
     def __init__(self, path: str, *, spans_max: int = SPANS_MAX, bytes_max: int = BYTES_MAX) -> None:
-        """Raises sqlite3.Error when the file cannot be opened, SpanStoreError when a newer version made it."""
-        self._path = path
+        """Raises sqlite3.Error when the file cannot be opened, SpanStoreError when it is not ours to use."""
         self._spans_max = spans_max
         self._bytes_max = bytes_max
-        self._writes = 0
-        self._operations: set[tuple[str, str, str]] = set()
         self.db = sqlite3.connect(path, timeout=BUSY_SECONDS_MAX, isolation_level=None, check_same_thread=False)
         try:
-            self._prepare()
+            prepare(self.db, path)
         except BaseException:
             self.db.close()
             raise
 
-    def _prepare(self) -> None:
-        self.db.execute("PRAGMA journal_mode=WAL")
-        self.db.execute("PRAGMA synchronous=OFF")
-        self.db.execute(f"PRAGMA journal_size_limit={16 << 20}")
-        (version,) = self.db.execute("PRAGMA user_version").fetchone()
-        if version > SCHEMA_VERSION:
-            raise SpanStoreError(
-                f"{self._path} was written by a newer version (schema {version}, this one knows {SCHEMA_VERSION}); "
-                "remove it, or name another file"
-            )
-        if version < SCHEMA_VERSION:
-            self.db.execute("BEGIN IMMEDIATE")
-            for statement in _SCHEMA.split(";"):
-                self.db.execute(statement)
-            self.db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-            self.db.execute("COMMIT")
-
     def write(self, spans: Iterable[SpanRecord]) -> None:
         """Adds spans in one transaction. Raises sqlite3.Error when the file cannot be written."""
-        spans = list(spans)
         rows = [_row(span) for span in spans]
-        new = {(span.service, span.name, span.kind) for span in spans} - self._operations
+        if not rows:
+            return
         self.db.execute("BEGIN IMMEDIATE")
         try:
             self.db.executemany(_INSERT, rows)
-            self.db.executemany("INSERT OR IGNORE INTO operations VALUES (?,?,?)", new)
-            self._writes += 1
-            if self._writes % _TRIM_EVERY_WRITES == 0:
-                self._trim()
+            (newest,) = self.db.execute("SELECT MAX(id) FROM spans2").fetchone()
+            operations = {(service, name, kind, newest) for _, _, _, service, _, name, kind, *_ in rows}
+            self.db.executemany(_OPERATION, operations)
+            self._trim(newest)
             self.db.execute("COMMIT")
-        except sqlite3.Error:
+        except BaseException:
+            # SQLite has rolled back by itself after some errors, such as a full disk.
             if self.db.in_transaction:
                 self.db.execute("ROLLBACK")
             raise
-        self._operations |= new
 
-    def _trim(self) -> None:
-        oldest, newest = self.db.execute("SELECT MIN(id), MAX(id) FROM spans2").fetchone()
-        if newest is None:
-            return
+    def _trim(self, newest: int) -> None:
+        (oldest,) = self.db.execute("SELECT MIN(id) FROM spans2").fetchone()
         held = newest - oldest + 1
-        kept = held if held <= self._spans_max else self._spans_max * 9 // 10
         used = self.bytes_used()
-        if used > self._bytes_max:
-            kept = min(kept, held * self._bytes_max * 9 // (used * 10))
+        kept = min(held, self._spans_max, held * self._bytes_max // used)
         if kept < held:
-            self.db.execute("DELETE FROM spans2 WHERE id <= ?", (newest - kept,))
+            last_gone = newest - kept + kept // _TRIM_PART
+            self.db.execute("DELETE FROM spans2 WHERE id <= ?", (last_gone,))
+            self.db.execute("DELETE FROM operations WHERE last_id <= ?", (last_gone,))
+
+    def probe(self) -> None:
+        """Writes to the file without changing anything. Raises sqlite3.Error when it cannot be written."""
+        self.db.execute("BEGIN IMMEDIATE")
+        try:
+            self.db.execute("INSERT INTO operations VALUES ('', '', '', 0)")
+            self.db.execute("DELETE FROM operations WHERE last_id = 0")
+            self.db.execute("COMMIT")
+        except BaseException:
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
+            raise
 
     def bytes_used(self) -> int:
         """Bytes of the file that hold something; pages that are free again do not count."""
@@ -160,14 +131,16 @@ class SpanStore:
         (size,) = self.db.execute("PRAGMA page_size").fetchone()
         return int((pages - free) * size)
 
-    def trace(self, trace_id: str) -> list[SpanRecord]:
-        """All spans of a trace that are in the store, by start time."""
-        return self.select("trace_id = ? ORDER BY start_ns, id", (trace_id,))
+    def trace(self, trace_id: str, *, copies: bool = False) -> list[SpanRecord]:
+        """All spans of a trace that are in the store, by start time.
 
-    def select(self, where: str, values: Sequence[Any]) -> list[SpanRecord]:
-        """The spans for which the SQL condition `where`, which comes from code alone, holds of the columns."""
-        rows = self.db.execute(f"SELECT {COLUMNS} FROM spans2 WHERE {where}", values)  # noqa: S608 - see above
-        return [_record(row) for row in rows]
+        A sender that heard no answer sends again: what came twice is given once, unless `copies`.
+        """
+        rows: Iterable[tuple[Any, ...]] = self.db.execute(
+            f"SELECT {COLUMNS} FROM spans2 WHERE trace_id = ? ORDER BY start_ns, id",  # noqa: S608 - constants only
+            (trace_id,),
+        )
+        return [_record(row) for row in (rows if copies else dict.fromkeys(rows))]
 
     def count(self) -> int:
         """How many spans are held."""
@@ -183,6 +156,14 @@ def open_existing(path: str) -> SpanStore | None:
     return SpanStore(path) if Path(path).is_file() else None
 
 
+def service_name(resource: Mapping[str, Any]) -> str:
+    """The service by a resource's attributes; Jaeger's words where it has no name that could be one."""
+    name = resource.get("service.name", SERVICE_MISSING)
+    if not isinstance(name, str):
+        return SERVICE_NO_TEXT
+    return name or SERVICE_EMPTY
+
+
 def _row(span: SpanRecord) -> tuple[Any, ...]:
     return (
         span.trace_id,
@@ -192,12 +173,13 @@ def _row(span: SpanRecord) -> tuple[Any, ...]:
         span.instance,
         span.name,
         span.kind,
-        span.start_ns,
-        span.end_ns,
+        min(span.start_ns, INTEGER_MAX),
+        min(span.end_ns, INTEGER_MAX),
         span.status,
         span.error,
         span.scope,
         span.scope_version,
+        span.trace_state,
         json.dumps(dict(span.attributes)),
         json.dumps(dict(span.resource)),
         json.dumps([[name, at, dict(attributes)] for name, at, attributes in span.events]) if span.events else "[]",
@@ -206,7 +188,7 @@ def _row(span: SpanRecord) -> tuple[Any, ...]:
 
 
 def _record(row: tuple[Any, ...]) -> SpanRecord:
-    attributes, resource, events, links = (json.loads(text) for text in row[13:])
+    attributes, resource, events, links = (json.loads(text) for text in row[_TEXTS:])
     events = tuple((name, at, values) for name, at, values in events)
-    record = SpanRecord(*row[:13])
+    record = SpanRecord(*row[:_TEXTS])
     return replace(record, attributes=attributes, resource=resource, events=events, links=tuple(links))

@@ -8,22 +8,24 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from services.spans.store import SERVICE_MISSING, SpanRecord
+from services.spans.store import SpanRecord, service_name
 
 _KINDS = ("", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 _STATUSES = ("", "OK", "ERROR")
 
 
 def span_records(request: ExportTraceServiceRequest) -> Iterator[SpanRecord]:
-    """The spans of a request, in its order."""
+    """The spans of a request, in its order, that are whole."""
     for group in request.resource_spans:
         resource = attributes_of(group.resource.attributes)
-        service = str(resource.pop("service.name", SERVICE_MISSING))
+        service = service_name(resource)
+        resource.pop("service.name", None)
         instance = str(resource.get("service.instance.id", ""))
         for scope_spans in group.scope_spans:
             scope = scope_spans.scope
             for span in scope_spans.spans:
-                yield _record(span, service, instance, scope.name, scope.version, resource)
+                if is_whole(span):
+                    yield _record(span, service, instance, scope.name, scope.version, resource)
 
 
 def _record(
@@ -32,7 +34,7 @@ def _record(
     return SpanRecord(
         trace_id=span.trace_id.hex(),
         span_id=span.span_id.hex(),
-        parent_id=span.parent_span_id.hex(),
+        parent_id=span.parent_span_id.hex() if any(span.parent_span_id) else "",
         service=service,
         instance=instance,
         name=span.name,
@@ -43,10 +45,15 @@ def _record(
         error=span.status.message,
         scope=scope,
         scope_version=scope_version,
+        trace_state=span.trace_state,
         attributes=attributes_of(span.attributes),
         resource=resource,
         events=tuple((event.name, event.time_unix_nano, attributes_of(event.attributes)) for event in span.events),
-        links=tuple(f"{link.trace_id.hex()}-{link.span_id.hex()}" for link in span.links),
+        links=tuple(
+            f"{link.trace_id.hex()}-{link.span_id.hex()}"
+            for link in span.links
+            if len(link.trace_id) == 16 and len(link.span_id) == 8
+        ),
     )
 
 
@@ -72,4 +79,10 @@ def _value(value: AnyValue) -> Any:
 
 def is_whole(span: Span) -> bool:
     """Whether the span has ids as OpenTelemetry wants them; others cannot be found again, and are refused."""
-    return len(span.trace_id) == 16 and len(span.span_id) == 8 and any(span.trace_id) and any(span.span_id)
+    return (
+        len(span.trace_id) == 16
+        and len(span.span_id) == 8
+        and len(span.parent_span_id) in (0, 8)
+        and any(span.trace_id)
+        and any(span.span_id)
+    )

@@ -11,7 +11,9 @@ class TraceStoreSettings(CommonSettings):
     """See `python -m services.tracestore --help`. `listen` is where OTLP/gRPC comes in."""
 
     database: str = option("path of the SQLite file that keeps the spans; other processes may write it too")
-    query_listen: str = option("host:port of Jaeger's query API over HTTP", "127.0.0.1:16686")
+    query_listen: str = option(
+        "host:port of Jaeger's query API over HTTP; port 0 takes any free one", "127.0.0.1:16686"
+    )
     forward: str = option("host:port of a further OTLP/gRPC collector, such as Jaeger, that gets everything too", "")
     spans_max: int = option("spans kept; beyond that the oldest go", SPANS_MAX)
     megabytes_max: int = option("size of what is kept, in MiB", BYTES_MAX >> 20)
@@ -23,6 +25,8 @@ class TraceStoreSettings(CommonSettings):
         check_address("--query-listen", self.query_listen)
         if self.forward:
             check_address("--forward", self.forward)
+            if self.forward == self.listen:
+                raise SettingsError(f"--forward {self.forward} is this process itself")
         if self.spans_max < 1_000:
             raise SettingsError(f"--spans-max {self.spans_max} is below 1000")
         if self.megabytes_max < 1:

@@ -23,7 +23,8 @@ def test_lab_1_kill_the_leader(project: Project) -> None:
     assert first != second
     assert "1,000 of 1,000 bound" in said and "everything agrees" in said and "Lab 1 holds." in said
     trace = said[said.index("orrery trace pod/late") :]
-    assert re.search(rf"scheduler\.attempt +{first} .*Insufficient", trace)
+    # How much of a reason there is room for depends on the tree's width.
+    assert re.search(rf"scheduler\.attempt +{first} .* 0/100 nodes are", trace), trace
     assert re.search(rf"scheduler\.bind +{second} .*BOUND|apiserver\.bind", trace)
     assert "kubelet.start" in trace
 

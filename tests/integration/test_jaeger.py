@@ -16,7 +16,7 @@ from tests.integration.lab_mesh import Lab, pod, wait_until
 from tests.integration.trace_query import ask
 from tests.jaeger import BUILD_SECONDS_MAX, running_jaeger
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(BUILD_SECONDS_MAX)]
+pytestmark = [pytest.mark.integration, pytest.mark.jaeger, pytest.mark.timeout(BUILD_SECONDS_MAX)]
 SERVICES = {"orrery", "orrery-apiserver", "orrery-scheduler", "orrery-kubelet-sim"}
 # Of a pod that fits at once, each after the one before.
 ORDER = (

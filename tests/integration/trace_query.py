@@ -12,6 +12,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
 WAIT_SECONDS_MAX = 30.0
+# In 2001; spans that are to be old are older.
+_TODAY_US = 10**15
 
 
 def export(otlp: str, request: ExportTraceServiceRequest) -> None:
@@ -44,28 +46,37 @@ def wait_for_traces(url: str, wanted: dict[str, int]) -> None:
     raise TimeoutError(f"{url} does not have {wanted}")
 
 
-def normal(value: Any) -> Any:
+def normal(value: Any, *, since_us: int = 0) -> Any:
     """An answer without what two right instances may do differently.
 
     Order: of traces, spans, services. Names of processes (p1, p2) within an answer. `warnings`: Jaeger notes there what
     its adjuster of clock skew would have done, which is about its own work and not about the spans. Words of Go's JSON
-    parser after "cannot unmarshal JSON".
+    parser after "cannot unmarshal JSON". The digits by which JSON writes a float. Times of today count from `since_us`.
     """
     match value:
+        case {"startTime": int() as time_us} | {"timestamp": int() as time_us} if since_us and time_us > _TODAY_US:
+            name = "startTime" if "startTime" in value else "timestamp"
+            return normal({**value, name: time_us - since_us}, since_us=since_us)
         case {"spans": list() as spans, "processes": dict() as processes}:
-            named = {key: json.dumps(normal(process), sort_keys=True) for key, process in processes.items()}
-            plain = [normal({**span, "processID": named[span["processID"]]}) for span in spans]
-            return {"spans": sorted(plain, key=lambda span: span["spanID"]), "processes": sorted(set(named.values()))}
+            named = {
+                key: json.dumps(normal(process, since_us=since_us), sort_keys=True)
+                for key, process in processes.items()
+            }
+            plain = [normal({**span, "processID": named[span["processID"]]}, since_us=since_us) for span in spans]
+            spans = sorted(plain, key=lambda span: span["spanID"])
+            return {"traceID": value["traceID"], "spans": spans, "processes": sorted(set(named.values()))}
+        case {"type": "float64", "value": int() | float() as number}:
+            return {**value, "value": float(number)}
         case {"msg": str() as message} if "cannot unmarshal JSON" in message:
             return {**value, "msg": message.partition(": ")[0]}
         case dict():
             return {
-                key: _ordered(normal(item)) if key == "data" else normal(item)
+                key: _ordered(normal(item, since_us=since_us)) if key == "data" else normal(item, since_us=since_us)
                 for key, item in value.items()
                 if key != "warnings"
             }
         case list():
-            return [normal(item) for item in value]
+            return [normal(item, since_us=since_us) for item in value]
         case _:
             return value
 

@@ -25,7 +25,6 @@ PROCESSES_MAX = 9
 @click.option(
     "--scheduler-config",
     type=click.Path(exists=True, dir_okay=False, resolve_path=True),
-    default="",
     help="A KubeSchedulerConfiguration for the schedulers; they watch the file.",
 )
 @click.option(
@@ -41,7 +40,7 @@ def up(
     schedulers: int,
     seed: int,
     fsync: bool,
-    scheduler_config: str,
+    scheduler_config: str | None,
     forward: str,
     log_level: str,
 ) -> None:
@@ -59,7 +58,7 @@ def up(
         fleet=fleet(shapes, nodes),
         seed=seed,
         fsync=fsync,
-        scheduler_config=scheduler_config,
+        scheduler_config=scheduler_config or "",
         forward=_address(forward),
         log_level=log_level,
     )

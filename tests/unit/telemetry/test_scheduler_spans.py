@@ -117,3 +117,20 @@ def test_an_unsampled_attempt_is_kept_by_rule(cpu: int, rules: SamplingRules, *,
     told, spans = attempts.record(attempts.attempt(replace(pod("a", cpu=cpu), traceparent=UNSAMPLED)), rules)
     assert ("scheduler.attempt" in spans.names()) is kept
     assert told.endswith("-01") is kept
+
+
+def test_an_attempt_that_evicts_others_is_kept_by_its_own_rule_and_names_them() -> None:
+    attempts = Attempts()
+    low = pod("low", cpu=900)
+    for name in ("a", "b"):
+        bound = replace(low, name=f"low-{name}", uid=f"low-{name}", spec=replace(low.spec, node_name=name))
+        attempts.machine.step(PodChanged(None, bound), 0.0)
+    high = replace(pod("high", cpu=500), traceparent=UNSAMPLED)
+    attempted = attempts.attempt(replace(high, spec=replace(high.spec, priority=1000)))
+    for rule, kept in (("preempting", True), ("fenced", False)):
+        _, spans = attempts.record(attempted, SamplingRules(frozenset((rule,))))
+        assert ("scheduler.attempt" in spans.names()) is kept
+        if kept:
+            attributes = spans.one("scheduler.attempt").attributes
+            assert attributes is not None and attributes["orrery.nominated_node"] in ("a", "b")
+            assert attributes["orrery.victims"] == [f"default/low-{attributes['orrery.nominated_node']}"]
