@@ -123,11 +123,7 @@ class Cycle:
         row = self._choose(filtering, pod, nodes, feasible, rows, decision, lap)
         if row is None:
             return decision
-        try:
-            self._reserve(filtering.state, pod, nodes, row, decision, lap)
-        except (Exception, SystemExit):
-            self.unreserve(pod, nodes.names[row])
-            raise
+        self._reserve(filtering.state, pod, nodes, row, decision, lap)
         return decision
 
     def _post_filter(
@@ -201,6 +197,19 @@ class Cycle:
     def _reserve(
         self, state: CycleState, pod: PodView, nodes: NodeTable, row: int, decision: Decision, lap: Stopwatch
     ) -> None:
+        """Reserve and Permit; whatever ends them, what was set aside is given back."""
+        try:
+            if self._set_aside(state, pod, nodes, row, decision, lap) and self._permit(
+                state, pod, nodes, row, decision, lap
+            ):
+                decision.node_name = nodes.names[row]
+        finally:
+            if not decision.node_name:
+                self.unreserve(pod, nodes.names[row])
+
+    def _set_aside(
+        self, state: CycleState, pod: PodView, nodes: NodeTable, row: int, decision: Decision, lap: Stopwatch
+    ) -> bool:
         for plugin in self._profile.reserve:
             reservation = plugin.reserve(state, pod, nodes, row)
             lap("Reserve", plugin.name)
@@ -208,11 +217,9 @@ class Cycle:
             if not reservation.status.ok:
                 decision.error = f"plugin {plugin.name} could not reserve: {', '.join(reservation.status.reasons)}"
                 decision.failed_plugins = frozenset((plugin.name,))
-                self.unreserve(pod, nodes.names[row])
-                return
+                return False
             decision.devices = decision.devices or reservation.devices
-        if self._permit(state, pod, nodes, row, decision, lap):
-            decision.node_name = nodes.names[row]
+        return True
 
     def _permit(
         self, state: CycleState, pod: PodView, nodes: NodeTable, row: int, decision: Decision, lap: Stopwatch
@@ -225,7 +232,6 @@ class Cycle:
             if not answer[0].ok:
                 decision.failed_plugins = frozenset((plugin.name,))
                 decision.message = ", ".join(answer[0].reasons)
-                self.unreserve(pod, nodes.names[row])
                 return False
         return True
 

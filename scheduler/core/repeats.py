@@ -12,11 +12,12 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from scheduler.core.faults import PluginFault, check_answer, shown
 from scheduler.core.filtering import Filtering
-from scheduler.core.framework import CycleState, LooksAt, PreFilterPlugin, Stopwatch
+from scheduler.core.framework import SCORE_MAX, CycleState, LooksAt, PreFilterPlugin, PreFilterResult, Stopwatch
 from scheduler.core.profile import Profile, Weighted
 from scheduler.core.scoring import Scores
-from scheduler.core.status import Code
+from scheduler.core.status import Code, Status
 from scheduler.core.table import I64, Bools, NodeTable
 from services.model.pod import PodView
 
@@ -66,6 +67,9 @@ class Repeats:
     def __init__(self, profile: Profile) -> None:
         self._profile = profile
         self._last: Last | None = None
+        # Reserve and Permit may read what earlier points wrote into the state, and a repeated cycle has none.
+        at_the_end = [plugin.name for plugin in profile.reserve] + [plugin.name for plugin in profile.permit]
+        self._off = any(profile.by_name[name].looks_at is LooksAt.CLUSTER for name in at_the_end)
         self._filters_by_name: dict[str, RowFilter] = {
             plugin.name: plugin for plugin in profile.plugins if isinstance(plugin, RowFilter)
         }
@@ -79,7 +83,7 @@ class Repeats:
 
     def keep(self, last: Last) -> None:
         """Remembers a cycle. Whether the next may go by it is looked at when one comes that could."""
-        self._last = last
+        self._last = None if self._off else last
 
     def find(self, pod: PodView, nodes: NodeTable, lap: Stopwatch) -> Last | None:
         """The last cycle's result brought up to date for `pod`; None where the whole cycle has to run."""
@@ -147,12 +151,16 @@ class Repeats:
         """Whether those who look at everything have no more to say than before."""
         state = CycleState()
         for pre in self._asked:
-            if pre.pre_filter(state, pod, nodes).status.code is not Code.SKIP:
+            result = pre.pre_filter(state, pod, nodes)
+            check_answer(pre.name, "PreFilter", result, PreFilterResult)
+            if result.status.code is not Code.SKIP:
                 return False
         before = {name: part for name, part, _ in last.scores.columns}
         for item in self._asked_scores:
             if item.pre_score is not None:
-                skips = item.pre_score.pre_score(state, pod, nodes, last.feasible).code is Code.SKIP
+                status = item.pre_score.pre_score(state, pod, nodes, last.feasible)
+                check_answer(item.plugin.name, "PreScore", status, Status)
+                skips = status.code is Code.SKIP
                 if skips and item.plugin.name not in before:
                     continue
                 if skips or item.plugin.name not in before:
@@ -173,6 +181,8 @@ class Repeats:
             if plugin is None or isinstance(part, int):
                 continue
             score = plugin.score_one(state, pod, nodes, row)
+            if not isinstance(score, int) or not 0 <= score <= SCORE_MAX:
+                raise PluginFault(name, f"answered {score if isinstance(score, int) else shown(score)} for one node")
             difference = (score - int(part[at])) * weight
             part[at] = score
             last.totals[at] += difference

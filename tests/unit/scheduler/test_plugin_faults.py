@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from scheduler import binding
 from scheduler.binding import BindQueue, Pending
 from scheduler.core.events import PluginFailed, ProfilesChanged
 from scheduler.core.faults import PluginFault
-from scheduler.core.framework import Mask, Plugin, PostFilterResult, PreFilterResult, Reservation
+from scheduler.core.framework import CycleState, Key, Mask, Plugin, PostFilterResult, PreFilterResult, Reservation
 from scheduler.core.machine import (
     Attempted,
     Bind,
@@ -28,7 +29,8 @@ from scheduler.core.machine import (
     Tick,
 )
 from scheduler.core.profile import Profile
-from scheduler.core.status import SUCCESS, Code, Status
+from scheduler.core.status import SKIP, SUCCESS, Code, Status
+from scheduler.plugins.queue_plugins import PrioritySort
 from services.model.pod import PodView
 from services.runtime.clock import RealClock
 from services.runtime.logging import silent
@@ -271,3 +273,61 @@ async def test_around_a_bind_the_plugin_is_named_and_the_bind_gets_its_outcome(
             told.clear()
         await direct.stop(running)
     assert faults == [said, said]
+
+
+NOTED: Key[int] = Key("Notes")
+
+
+class Notes(Plugin):
+    """Has nothing to say of any node, and counts on the state at Reserve; at the point `spoils` it answers
+    nonsense from the second pod on."""
+
+    name = "Notes"
+
+    def __init__(self, spoils: str = "") -> None:
+        self._spoils = spoils
+        self.calls = 0
+
+    def pre_filter(self, *_: Any) -> Any:
+        self.calls += 1
+        return None if self._spoils == "PreFilter" and self.calls > 1 else PreFilterResult(SKIP)
+
+    def pre_score(self, state: CycleState, *_: Any) -> Any:
+        state.write(NOTED, 7)
+        return None if self._spoils == "PreScore" and self.calls > 1 else SUCCESS
+
+    def score(self, *_: Any) -> Any:
+        return None if self._spoils == "Score" and self.calls > 1 else 3
+
+
+class Reserves(Notes):
+    """Reads at Reserve what it wrote at PreScore."""
+
+    def reserve(self, state: CycleState, *_: Any) -> Reservation:
+        assert state.read(NOTED) == 7
+        return Reservation(SUCCESS)
+
+
+def two_alike(plugin: Plugin) -> list[Attempted]:
+    """The attempts of two pods that ask for the same."""
+    made = Machine([Profile("default-scheduler", [PrioritySort(), plugin], {plugin.name: 1})], 1)
+    made.step(LeadershipChanged(leading=True), 0.0)
+    for name in ("n1", "n2", "n3"):
+        made.step(NodeChanged(None, node(name)), 0.0)
+    first = pod("a")
+    made.step(PodChanged(None, first), 0.0)
+    made.step(PodChanged(None, replace(first, name="b", uid="uid-b")), 1.0)
+    actions = [action for at in (2.0, 3.0) for action in made.step(Tick(), at)]
+    return [action for action in actions if isinstance(action, Attempted)]
+
+
+def test_a_plugin_that_reads_the_state_at_reserve_has_it_for_a_pod_like_the_one_before() -> None:
+    for attempted in two_alike(Reserves()):
+        assert attempted.decision.node_name, attempted.decision.error
+
+
+@pytest.mark.parametrize("point", ["PreFilter", "PreScore", "Score"])
+def test_nonsense_about_a_pod_like_the_one_before_is_a_fault_too(point: str) -> None:
+    good, bad = two_alike(Notes(point))
+    assert good.decision.node_name
+    assert bad.decision.faulty == "Notes" and f"answered nothing at {point}" in bad.decision.error
