@@ -29,13 +29,20 @@ COMPONENT = "default-scheduler"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`node_name` empty: the pod has no place, `message` says why. `preempted`: it has to go from that node."""
+    """`node_name` empty: the pod has no place, `message` says why. `preempted`: it has to go from that node.
+    `fault`: a plugin's, of which the pod is told by an event alone, for it may have its place all the same.
+    """
 
     pod: PodView
     node_name: str
     message: str
     at_ns: int
     preempted: bool = False
+    fault: bool = False
+
+    @property
+    def refused(self) -> bool:
+        return not self.node_name and not self.fault
 
 
 class Reporter:
@@ -56,31 +63,36 @@ class Reporter:
         self._name = name
         self._log = log
         self._fence = fence
-        self._waiting: OrderedDict[tuple[str, bool], Report] = OrderedDict()
-        self._said: OrderedDict[str, str] = OrderedDict()
+        # By uid and kind: "" for a refusal, "placed", "fault".
+        self._waiting: OrderedDict[tuple[str, str], Report] = OrderedDict()
+        self._said: OrderedDict[tuple[str, bool], str] = OrderedDict()
         self._arrived = asyncio.Event()
         self.dropped = 0
 
-    def report(self, pod: PodView, node_name: str, message: str, *, preempted: bool = False) -> None:
-        """Queues a report, unless the pod's last one said the same."""
-        if self._said.get(pod.uid) == message and not node_name:
+    def report(
+        self, pod: PodView, node_name: str, message: str, *, preempted: bool = False, fault: bool = False
+    ) -> None:
+        """Queues a report, unless the pod's last one of its kind said the same."""
+        about = (pod.uid, fault)
+        if self._said.get(about) == message and not node_name:
             return
-        self._said[pod.uid] = message
+        self._said[about] = message
         if len(self._said) > SAID_MAX:
             self._said.popitem(last=False)
         if len(self._waiting) >= REPORTS_MAX:
             self.dropped += 1
             # A refusal is the pod's condition, and may be the last word on it for long; that a pod was placed stands in
             # the pod itself. So refusals push placements out.
-            placed = None if node_name else next((key for key in self._waiting if key[1]), None)
+            placed = None if node_name or fault else next((key for key in self._waiting if key[1]), None)
             if placed is None:
-                self._said.pop(pod.uid, None)
+                self._said.pop(about, None)
                 return
             del self._waiting[placed]
-        self._waiting[pod.uid, bool(node_name)] = Report(pod, node_name, message, self._clock.wall_ns(), preempted)
-        if not node_name:
+        report = Report(pod, node_name, message, self._clock.wall_ns(), preempted, fault)
+        self._waiting[pod.uid, "fault" if fault else node_name and "placed"] = report
+        if report.refused:
             # Ahead of a backlog of placements: somebody asks why it waits.
-            self._waiting.move_to_end((pod.uid, False), last=False)
+            self._waiting.move_to_end((pod.uid, ""), last=False)
         self._arrived.set()
 
     async def run(self) -> None:
@@ -104,11 +116,11 @@ class Reporter:
                     backoff.reset()
                 except ApiError as error:
                     # An event is worth a try, not a retry. A refusal goes again, unless a newer one waits already.
-                    kept = [report for report in batch if not report.node_name]
+                    kept = [report for report in batch if report.refused]
                     self.dropped += len(batch) - len(kept)
                     for report in reversed(kept):
-                        self._waiting.setdefault((report.pod.uid, False), report)
-                        self._waiting.move_to_end((report.pod.uid, False), last=False)
+                        self._waiting.setdefault((report.pod.uid, ""), report)
+                        self._waiting.move_to_end((report.pod.uid, ""), last=False)
                     self._log.warning("reports_dropped", reports=len(batch), reason=error.message)
                     await self._clock.sleep(backoff.next_seconds())
             self._waiting.clear()
@@ -118,7 +130,7 @@ class Reporter:
         event = self._event(report)
         operations[0].create.resource = "events"
         operations[0].create.value = event.SerializeToString()
-        if not report.node_name:
+        if report.refused:
             condition = {
                 "type": "PodScheduled",
                 "status": "False",
@@ -137,6 +149,8 @@ class Reporter:
         action, reason = ("Binding", "Scheduled") if report.node_name else ("Scheduling", "FailedScheduling")
         if report.preempted:
             action, reason = "Preempting", "Preempted"
+        elif report.fault:
+            action, reason = "Scheduling", "PluginFailed"
         event = Event(api_version="v1", kind="Event", action=action)
         event.metadata.namespace = pod.namespace
         event.metadata.name = f"{pod.name[:230]}.{self._rng.getrandbits(64):016x}"

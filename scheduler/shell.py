@@ -233,7 +233,7 @@ class SchedulerShell:
         """Outside of an attempt, which tells its own."""
         self._faults[fault.plugin] += 1
         self._log.error("plugin_failed", plugin=fault.plugin, pod=pod.key, reason=str(fault))
-        self._reporter.report(pod, "", str(fault))
+        self._reporter.report(pod, "", str(fault), fault=True)
 
     def _attempt(self) -> bool:
         """At most one attempt; whether there may be more to do."""
