@@ -20,6 +20,12 @@ STOP_GRACE_SECONDS = 0.5
 
 async def serve(process: Process[SchedulerSettings]) -> None:
     """Schedules until it is cancelled. Healthy: all informers have listed, and an API server serves."""
+    # Around all of it: plugins are made before anything is served.
+    with PluginWatchdog(process.settings.plugin_seconds_max, process.log):
+        await _serve(process)
+
+
+async def _serve(process: Process[SchedulerSettings]) -> None:
     settings = process.settings
     identity = f"{settings.name}_{uuid.uuid4()}"
     channel = process.transport.connect(settings.apiserver, caller=settings.name)
@@ -28,10 +34,9 @@ async def serve(process: Process[SchedulerSettings]) -> None:
     server = await process.transport.serve(settings.listen, [Service(DESCRIPTOR, inspection)])
     process.log.info("listening", address=server.address, identity=identity)
     try:
-        with PluginWatchdog(settings.plugin_seconds_max, process.log):
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(shell.run())
-                tasks.create_task(watch_readiness(channel, process.clock, server, lambda: shell.synced, process.log))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(shell.run())
+            tasks.create_task(watch_readiness(channel, process.clock, server, lambda: shell.synced, process.log))
     finally:
         server.set_serving(False)
         await server.stop(STOP_GRACE_SECONDS)

@@ -3,16 +3,20 @@
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
+from scheduler.configuration.read import read_configuration
+from scheduler.configuration.registry import Registry
+from scheduler.configuration.types import ConfigurationErrors
 from scheduler.core.framework import Mask, PerNodeFilter, Plugin
 from scheduler.core.machine import Attempted, LeadershipChanged, Machine, NodeChanged, PodChanged, Tick
 from scheduler.core.profile import Profile
 from scheduler.core.status import SUCCESS
 from scheduler.plugins.queue_plugins import PrioritySort
+from scheduler.plugins.registry import PLUGINS
 from scheduler.watchdog import LOOKS, PluginWatchdog, plugin_calls
 from services.runtime.logging import silent
 from tests.transcripts.test_scheduler_machine import node, pod
@@ -120,3 +124,23 @@ def test_a_call_that_has_returned_is_not_interrupted() -> None:
     watchdog._overdue = returned
     watchdog._interrupt(0, sys._getframe())
     assert watchdog._overdue is None
+
+
+class NeverMade(Plugin):
+    """Cannot be made."""
+
+    name = "NeverMade"
+
+    def __init__(self, _args: Mapping[str, Any]) -> None:
+        spin()
+
+
+def test_a_plugin_whose_making_does_not_return_is_an_error_of_its_configuration() -> None:
+    text = (
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+        "profiles:\n- plugins: {multiPoint: {enabled: [{name: NeverMade}]}}\n"
+    )
+    registry = Registry(PLUGINS, {"NeverMade": NeverMade})
+    with PluginWatchdog(LIMIT_SECONDS, silent()), pytest.raises(ConfigurationErrors) as caught:
+        read_configuration(text, "f", registry)
+    assert "NeverMade cannot be made: PluginFault: plugin NeverMade did not return from __init__" in str(caught.value)
