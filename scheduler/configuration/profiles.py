@@ -17,6 +17,7 @@ from services.wire.codec import FieldErrors, from_json
 from services.wire.field_errors import Steps
 
 MULTI_POINT = "multiPoint"
+ALL_NODES = "all nodes are evaluated and scored, always"
 
 
 class ProfileReader:
@@ -54,7 +55,12 @@ class ProfileReader:
                 f"{name} at {point}": why
                 for (name, point), why in POINTS_WITHOUT_EFFECT.items()
                 if any(name == item[0] for item in sets[point].enabled)
-            },
+            }
+            | (
+                {"percentageOfNodesToScore": ALL_NODES}
+                if self._message.HasField("percentage_of_nodes_to_score")
+                else {}
+            ),
         )
 
     def _stands_at(self, name: str, point: str) -> bool:
@@ -84,11 +90,14 @@ class ProfileReader:
         if name in registry.out_of_tree:
             try:
                 plugin = registry.out_of_tree[name](dict(args or {}))
-            except Exception as error:  # noqa: BLE001 - somebody else's plugin: whatever it raises is a sentence here
+                # Looks at every method once: whatever a plugin does instead of having one, it does here.
+                good = isinstance(plugin, Plugin) and plugin.name == name and bool(points_of(plugin))
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's plugin: whatever it raises is a sentence here
                 self._fail(steps if args else ("plugins",), f"{name} cannot be made: {type(error).__name__}: {error}")
                 return
-            if not isinstance(plugin, Plugin) or plugin.name != name:
-                self._fail(("plugins",), f"{name} is offered by a package, but what it makes is no Plugin of that name")
+            if not good:
+                why = "is no Plugin of that name with an extension point"
+                self._fail(("plugins",), f"{name} is offered by a package, but what it makes {why}")
                 return
             self._plugins[name] = plugin
         elif name in MAKERS:

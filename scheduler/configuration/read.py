@@ -8,7 +8,7 @@ from typing import Any
 from protos.orrery.v1 import scheduler_configuration_pb2 as pb
 from scheduler.configuration.checks import Fail
 from scheduler.configuration.component import check_client_connection, check_leader_election
-from scheduler.configuration.profiles import ProfileReader
+from scheduler.configuration.profiles import ALL_NODES, ProfileReader
 from scheduler.configuration.registry import Registry, installed_plugins
 from scheduler.configuration.types import (
     API_VERSION,
@@ -34,7 +34,7 @@ PROBLEMS_MAX = 100
 MESSAGE_MAX = 600
 _NOTES = {
     "parallelism": "all nodes are evaluated at once, as columns, so there is nothing to run in parallel",
-    "percentageOfNodesToScore": "all nodes are evaluated and scored, always",
+    "percentageOfNodesToScore": ALL_NODES,
     "leaderElection": "the command line decides: --lease, --lease-duration-seconds and the like",
     "clientConnection": "the command line decides: --apiserver",
     "enableProfiling": "there is no profiling endpoint",

@@ -38,6 +38,6 @@ def installed_plugins() -> Registry:
             continue
         try:
             found[entry.name] = entry.load()
-        except Exception as error:  # noqa: BLE001 - somebody else's module: whatever it raises is a sentence for its user
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody else's module: whatever it raises is a sentence for its user
             broken[entry.name] = f"{entry.value}: {type(error).__name__}: {error}"
     return Registry(PLUGINS, found, broken)

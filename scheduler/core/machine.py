@@ -8,6 +8,7 @@ the bind is lost (it is taken out again). While the outcome is unknown the assum
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from scheduler.core.cycle import Cycle, Decision, Faults
 from scheduler.core.events import (
@@ -153,6 +154,14 @@ class Machine:
             elif new.uid not in self._assumed:
                 self._learn_nomination(old, new, now)
                 self.queue.add(new, now)
+            else:
+                self._update_assumed(new, now)
+
+    def _update_assumed(self, pod: PodView, now: float) -> None:
+        """It changed while it is being bound: should the bind be lost, it is tried again as it is then."""
+        self._assumed[pod.uid] = replace(self._assumed[pod.uid], pod=pod)
+        if self.queue.get(pod.uid) is not None:
+            self.queue.update(pod, now)
 
     def _learn_nomination(self, old: PodView | None, new: PodView, now: float) -> None:
         """What the store says of it counts when it changes; until then, what was decided here."""
@@ -281,7 +290,8 @@ class Machine:
     def _on_bind(self, done: BindDone, now: float) -> None:
         if done.verdict is BindVerdict.BOUND:
             self.bound += 1
-        if done.verdict is not BindVerdict.BOUND and self._assumed.pop(done.uid, None) is not None:
+        bind = self._assumed.pop(done.uid, None) if done.verdict is not BindVerdict.BOUND else None
+        if bind is not None:
             node_name = self._where.pop(done.uid)
             held = self.nodes.held[node_name][done.uid]
             self.nodes.release(node_name, done.uid)
@@ -294,6 +304,9 @@ class Machine:
             queued = self.queue.get(done.uid)
             if queued is not None and queued.pod.nominated_node_name:
                 self.nodes.nominate(queued.pod.nominated_node_name, queued.pod)
+            if queued is None and bind is not None and self.queue.is_ours(bind.pod):
+                # Its profile went while it was being bound, and came back.
+                self.queue.add(bind.pod, now)
             self.queue.retry(done.uid, now, done.why or "BindLost")
         else:
             # Bound, and the informer will say so; or settled by somebody else.

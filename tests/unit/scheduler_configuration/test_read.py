@@ -371,11 +371,12 @@ def test_a_file_as_kubernetes_writes_it_is_accepted_whole() -> None:
 def test_what_has_no_effect_is_accepted_and_said() -> None:
     read = read_configuration(
         HEAD + "parallelism: 16\nleaderElection: {leaderElect: true, leaseDuration: 15s}\n"
-        "profiles:\n- plugins: {multiPoint: {enabled: [{name: VolumeBinding}]}}\n",
+        "profiles:\n- percentageOfNodesToScore: 50\n  plugins: {multiPoint: {enabled: [{name: VolumeBinding}]}}\n",
         "f",
     )
     assert [note.partition(":")[0] for note in read.notes] == ["parallelism", "leaderElection"]
     assert "volumes" in read.profiles[0].without_effect["VolumeBinding"]
+    assert "always" in read.profiles[0].without_effect["percentageOfNodesToScore"]
     assert not any("VolumeBinding" in names for names in read.profiles[0].points.values())
 
 
@@ -392,6 +393,20 @@ def refuse(_args: Mapping[str, Any]) -> Plugin:
     raise ValueError("it wants more memory")
 
 
+def leave(_args: Mapping[str, Any]) -> Plugin:
+    raise SystemExit(4)
+
+
+class Pretends(Plugin):
+    """Has no filter when it is looked for."""
+
+    name = "Picky"
+
+    @property
+    def filter(self) -> None:
+        raise ValueError("not today")
+
+
 def test_a_plugin_of_another_package_gets_its_arguments() -> None:
     registry = Registry(PLUGINS, {"Picky": Picky})
     text = "profiles:\n- plugins: {multiPoint: {enabled: [{name: Picky}]}}\n  pluginConfig: [{name: Picky, args: {a: [1]}}]\n"
@@ -405,7 +420,12 @@ def test_a_plugin_of_another_package_gets_its_arguments() -> None:
     ("registry", "says"),
     [
         (Registry(PLUGINS, {"Picky": refuse}), "Picky cannot be made: ValueError: it wants more memory"),
-        (Registry(PLUGINS, {"Picky": lambda args: args}), "what it makes is no Plugin of that name"),
+        (Registry(PLUGINS, {"Picky": leave}), "Picky cannot be made: SystemExit: 4"),
+        (Registry(PLUGINS, {"Picky": lambda _args: Pretends()}), "Picky cannot be made: ValueError: not today"),
+        (
+            Registry(PLUGINS, {"Picky": lambda args: args}),
+            "what it makes is no Plugin of that name with an extension point",
+        ),
         (Registry(PLUGINS, {}, {"Picky": "p:Q: ImportError: no p"}), "cannot be loaded from p:Q: ImportError: no p"),
     ],
 )

@@ -1,6 +1,8 @@
 """A configuration that changes while the scheduler runs: the last good one stays, and pods keep their place."""
 
 import os
+import random
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +10,17 @@ import pytest
 
 from scheduler.configuration.types import SchedulerConfiguration
 from scheduler.core.events import ProfilesChanged
-from scheduler.core.machine import Attempted, LeadershipChanged, Machine, NodeChanged, PodChanged, Tick
+from scheduler.core.machine import (
+    Attempted,
+    Bind,
+    BindDone,
+    BindVerdict,
+    LeadershipChanged,
+    Machine,
+    NodeChanged,
+    PodChanged,
+    Tick,
+)
 from scheduler.core.profile import Profile
 from scheduler.plugins.queue_plugins import PrioritySort
 from scheduler.plugins.registry import default_profile
@@ -193,3 +205,98 @@ def test_a_pipe_or_a_folder_is_no_configuration(tmp_path: Path) -> None:
     it.path.mkdir()
     it.keeper.look()
     assert "no regular file" in it.keeper.error and not it.changes
+
+
+NAMES = ("default-scheduler", "batch", "nightly")
+
+
+class Told:
+    """A machine, and beside it the plain truth of which pods there are."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.machine = Machine([default_profile(name) for name in NAMES], 1)
+        self.ours = set(NAMES)
+        self.pods: dict[str, PodView] = {}
+        self.flying: list[str] = []
+        self.made = 0
+        self.now = 0.0
+        self.machine.step(LeadershipChanged(leading=True), 0.0)
+        self.machine.step(NodeChanged(None, node("n", cpu=400)), 0.0)
+
+    def step(self) -> None:
+        self.now += self.rng.choice((0.0, 0.5, 3.0))
+        self.rng.choice(
+            (self.add, self.add, self.remove, self.attempt, self.attempt, self.lose, self.reload, self.node)
+        )()
+
+    def add(self) -> None:
+        self.made += 1
+        facts: dict[str, object] = {
+            "cpu": self.rng.choice((1, 900)),
+            "scheduling_gates": self.rng.choice(((), (), ("g",))),
+        }
+        view = pod(f"p{self.made}", **facts)
+        view = replace(view, spec=replace(view.spec, scheduler_name=self.rng.choice(NAMES)))
+        self.pods[view.uid] = view
+        self.machine.step(PodChanged(None, view), self.now)
+
+    def remove(self) -> None:
+        if self.pods:
+            view = self.pods.pop(self.rng.choice(sorted(self.pods)))
+            self.machine.step(PodChanged(view, None), self.now)
+
+    def attempt(self) -> None:
+        actions = self.machine.step(Tick(), self.now)
+        self.flying += [action.pod.uid for action in actions if isinstance(action, Bind)]
+
+    def lose(self) -> None:
+        if self.flying:
+            uid = self.flying.pop(0)
+            self.machine.step(BindDone(uid, BindVerdict.LOST, "CAPACITY"), self.now)
+
+    def node(self) -> None:
+        self.machine.step(NodeChanged(None, node(f"n{self.rng.randrange(3)}", cpu=400)), self.now)
+
+    def reload(self) -> None:
+        """As the shell does it."""
+        names = {name for name in NAMES if self.rng.random() < 0.6} or {NAMES[0]}
+        profiles = tuple(default_profile(name) for name in sorted(names))
+        self.machine.step(ProfilesChanged(profiles, 1.0, 10.0), self.now)
+        new, self.ours = names - self.ours, names
+        for view in list(self.pods.values()):
+            if view.spec.scheduler_name in new:
+                self.machine.step(PodChanged(None, view), self.now)
+
+    def check(self) -> None:
+        queue = self.machine.queue
+        assumed = set(self.machine._assumed)
+        known = {uid for uid in self.pods if queue.get(uid) is not None}
+        wanted = {uid for uid, view in self.pods.items() if view.spec.scheduler_name in self.ours}
+        assert known | (assumed & wanted) == wanted, "each pod of ours waits or is being bound, and no other waits"
+        places = Counter(queued.place for uid in known if (queued := queue.get(uid)) is not None)
+        for place in ("active", "backoff", "unschedulable", "gated", "flight"):
+            assert queue.length(place) == places[place], place
+        assert self.machine.nodes.nominated == {} or all(
+            uid in wanted for waiting in self.machine.nodes.nominated.values() for uid in waiting
+        )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_happens_between_changes_no_pod_is_lost_and_none_is_kept_that_is_not_ours(seed: int) -> None:
+    told = Told(seed)
+    for _ in range(150):
+        told.step()
+        told.check()
+
+
+def test_a_pod_that_changes_while_it_is_bound_is_tried_again_as_it_is_then() -> None:
+    machine = Machine([default_profile()], 1)
+    machine.step(LeadershipChanged(leading=True), 0.0)
+    machine.step(NodeChanged(None, node("n")), 0.0)
+    machine.step(PodChanged(None, pod("a")), 0.0)
+    assert attempt(machine, 0.0) is not None and machine.assumed == 1
+    machine.step(PodChanged(pod("a"), pod("a", labels={"app": "new"})), 0.5)
+    machine.step(BindDone("uid-a", BindVerdict.LOST, "CAPACITY"), 1.0)
+    again = attempt(machine, 20.0)
+    assert again is not None and again.pod.labels == {"app": "new"}
