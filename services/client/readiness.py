@@ -14,20 +14,18 @@ TIMEOUT_SECONDS = 2.0
 _CHECK = "/grpc.health.v1.Health/Check"
 
 
-async def api_serves(channel: Channel) -> str:
-    """Empty when the API server that answers is healthy, which its etcd is part of; else what is wrong."""
+async def why_not_serving(channel: Channel, timeout_seconds: float = TIMEOUT_SECONDS) -> str:
+    """What grpc.health.v1 of the server that answers says: empty when it serves, else what is wrong."""
     try:
         answer = await channel.unary(
             _CHECK,
             health_pb2.HealthCheckRequest(),
             health_pb2.HealthCheckResponse,
-            timeout_seconds=TIMEOUT_SECONDS,
+            timeout_seconds=timeout_seconds,
         )
     except ApiError as error:
         return error.message
-    return (
-        "" if answer.status == health_pb2.HealthCheckResponse.SERVING else "the API server says that it does not serve"
-    )
+    return "" if answer.status == health_pb2.HealthCheckResponse.SERVING else "the server says that it does not serve"
 
 
 async def watch_readiness(
@@ -36,7 +34,7 @@ async def watch_readiness(
     """Keeps what `server` answers to health checks true, until it is cancelled. A change is logged with its reason."""
     serving: bool | None = None
     while True:
-        wrong = await api_serves(channel) if ready() else "not ready yet"
+        wrong = await why_not_serving(channel) if ready() else "not ready yet"
         if (not wrong) is not serving:
             serving = not wrong
             server.set_serving(serving)

@@ -11,12 +11,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from grpc_health.v1 import health_pb2
 from opentelemetry.trace import SpanKind
 
 from protos.orrery.v1 import scheduler_pb2
 from services.client.api import ApiClient
 from services.client.backoff import Backoff
+from services.client.readiness import why_not_serving
 from services.lab.compose import ComposeFolder
 from services.lab.errors import LabError, MeshDown
 from services.lab.state import MeshFolder, MeshRecord, ProcessRecord
@@ -125,17 +125,9 @@ async def healthy(transport: GrpcTransport, process: ProcessRecord) -> bool:
     """What grpc.health.v1 of `process` says; False when it does not answer."""
     channel = transport.connect([process.address], caller=CALLER)
     try:
-        answer = await channel.unary(
-            "/grpc.health.v1.Health/Check",
-            health_pb2.HealthCheckRequest(),
-            health_pb2.HealthCheckResponse,
-            timeout_seconds=HEALTH_TIMEOUT_SECONDS,
-        )
-    except ApiError:
-        return False
+        return not await why_not_serving(channel, HEALTH_TIMEOUT_SECONDS)
     finally:
         await channel.close()
-    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 
 async def wait_healthy(

@@ -37,8 +37,6 @@ from services.lab.state import MeshFolder, MeshOptions, MeshRecord, ProcessRecor
 STOP_SECONDS_MAX = 6.0
 LOG_TAIL_LINES = 12
 LOG_TAIL_BYTES = 32 * 1024
-# Ports of clients come from the same range, so a chosen port may be gone by the time that it is bound.
-PROGRAMS = ("tracestore", "apiserver", "scheduler", "kubelet-sim")
 _MODULES = {
     "tracestore": "services.tracestore",
     "apiserver": "apiserver",
